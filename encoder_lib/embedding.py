@@ -12,14 +12,23 @@ from torch.nn import functional as F
 POSITION_KINDS = ("sinusoidal", "learned", None)
 
 
+def require_int(**numbers):
+    """Refuse numbers that are not whole.
+
+    Raises: TypeError naming the argument for anything but an int; bool is not one.
+    """
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"{name} must be a whole number (int), got {number!r}")
+
+
 def require_positive(**sizes):
     """Refuse sizes that are not whole numbers of at least 1.
 
     Raises: TypeError for anything but an int, ValueError below 1; both name the argument.
     """
+    require_int(**sizes)
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"{name} must be a whole number (int), got {size!r}")
         if size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
 
@@ -27,8 +36,11 @@ def require_positive(**sizes):
 def require_dropout(dropout):
     """Refuse a dropout rate outside [0, 1).
 
-    Raises: ValueError naming the rate; at 1 every number would be dropped.
+    Raises: ValueError naming the rate; at 1 every number would be dropped. TypeError for
+        anything but a number.
     """
+    if not isinstance(dropout, int | float):
+        raise TypeError(f"dropout must be a number from 0 to below 1, got {dropout!r}")
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
 
@@ -89,16 +101,18 @@ class TokenEmbedding(nn.Module):
         scale: multiply by sqrt(d_model).
 
     Raises:
-        ValueError, TypeError: sizes below 1 or not int; pad_id outside the vocabulary; ids
-            that are not a 2-D integer tensor.
+        ValueError, TypeError: sizes below 1 or not int; pad_id outside the vocabulary or not
+            int; ids that are not a 2-D integer tensor.
         IndexError: an id outside the vocabulary (on the CPU; a GPU stops with an assertion).
     """
 
     def __init__(self, vocab_size, d_model, pad_id=0, scale=True):
         super().__init__()
         require_positive(vocab_size=vocab_size, d_model=d_model)
-        if pad_id is not None and not 0 <= pad_id < vocab_size:
-            raise ValueError(f"pad_id must be None or 0 to {vocab_size - 1}, got {pad_id}")
+        if pad_id is not None:
+            require_int(pad_id=pad_id)
+            if not 0 <= pad_id < vocab_size:
+                raise ValueError(f"pad_id must be None or 0 to {vocab_size - 1}, got {pad_id}")
         self.pad_id = pad_id
         self.factor = math.sqrt(d_model) if scale else 1.0
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
@@ -114,8 +128,9 @@ class TokenEmbedding(nn.Module):
     def forward(self, ids):
         """ids: integers (B, L). Returns features (B, L, D)."""
         require_ids(ids)
+        ids = ids.long()
         try:
-            rows = F.embedding(ids.long(), self.weight, padding_idx=self.pad_id)  # (B, L, D)
+            rows = F.embedding(ids, self.weight, padding_idx=self.pad_id)  # (B, L, D)
         except IndexError as error:
             seen, last = f"{int(ids.min())} to {int(ids.max())}", self.weight.size(0) - 1
             raise IndexError(f"ids must lie in 0 to {last}, got {seen}") from error
@@ -208,8 +223,8 @@ class InputEmbedding(nn.Module):
         dropout: rate at which features are dropped in training mode.
         scale: multiply the token rows by sqrt(d_model).
 
-    Raises: ValueError for unknown ``positions``, dropout outside [0, 1), and whatever the
-        parts raise.
+    Raises: ValueError for unknown ``positions``, dropout outside [0, 1), max_len below 1, and
+        whatever the parts raise.
     """
 
     def __init__(
@@ -217,6 +232,7 @@ class InputEmbedding(nn.Module):
         scale=True,
     ):
         super().__init__()
+        require_positive(max_len=max_len)
         require_dropout(dropout)
         if positions not in POSITION_KINDS:
             raise ValueError(f"positions must be one of {POSITION_KINDS}, got {positions!r}")

@@ -5,10 +5,13 @@ Every other convention is reached by a function that names it. Axes: B batch, L 
 
 import torch
 
-from encoder_lib.embedding import require_ids
+from encoder_lib.embedding import require_ids, require_int
+
+KEEP = "True = real token; write mask != 0 if 1.0 means real, mask == 0 if 0.0 means real"
+IGNORE = "True = ignore; write mask == 0 if 1.0 means real, mask != 0 if 0.0 means real"
 
 
-def as_keep_mask(mask, shape=None, name="keep_mask"):
+def as_keep_mask(mask, shape=None, name="keep_mask", meaning=KEEP):
     """Return a checked bool mask of shape (B, L).
 
     Integer masks that hold only 0 and 1 are converted with ``!= 0``; only their values are
@@ -22,10 +25,7 @@ def as_keep_mask(mask, shape=None, name="keep_mask"):
     if not isinstance(mask, torch.Tensor):
         raise TypeError(f"{name} must be a bool tensor of shape (B, L), got {type(mask).__name__}")
     if mask.is_floating_point() or mask.is_complex():
-        raise TypeError(
-            f"{name} must be bool with True = real token, got {mask.dtype}; "
-            "write mask != 0 if 1.0 means real, mask == 0 if 0.0 means real (additive masks)"
-        )
+        raise TypeError(f"{name} must be bool, got {mask.dtype}. It needs {meaning}")
     if mask.dim() != 2:
         raise ValueError(f"{name} must have shape (B, L), got {tuple(mask.shape)}")
     if shape is not None and tuple(mask.shape) != tuple(shape):
@@ -44,8 +44,7 @@ def keep_mask_from_ids(ids, pad_id=0):
         pad_id is not an int.
     """
     require_ids(ids)
-    if isinstance(pad_id, bool) or not isinstance(pad_id, int):
-        raise TypeError(f"pad_id must be an int, got {pad_id!r}")
+    require_int(pad_id=pad_id)
     return ids != pad_id
 
 
@@ -60,13 +59,18 @@ def keep_mask_from_lengths(lengths, max_len=None):
         TypeError: lengths that are not integers.
         ValueError: no lengths, more than one axis, a negative length, one above max_len.
     """
-    lengths = torch.as_tensor(lengths)
+    try:
+        lengths = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"lengths must be integers, got {lengths!r}") from error
     if lengths.dim() != 1 or lengths.numel() == 0:
         raise ValueError(f"lengths must have shape (B,), B >= 1, got {tuple(lengths.shape)}")
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"lengths must be integers, got {lengths.dtype}")
+    lengths = lengths.long()
     longest = int(lengths.max())
     max_len = longest if max_len is None else max_len
+    require_int(max_len=max_len)
     if int(lengths.min()) < 0 or longest > max_len:
         raise ValueError(f"lengths must lie in 0 to max_len={max_len}, got {lengths.tolist()}")
     position = torch.arange(max_len, device=lengths.device)  # (L,)
@@ -80,7 +84,7 @@ def to_key_padding_mask(keep_mask):
 
 def from_key_padding_mask(key_padding_mask):
     """From ``nn.MultiheadAttention``'s (B, L), True = ignore. Raises as as_keep_mask."""
-    return ~as_keep_mask(key_padding_mask, name="key_padding_mask")
+    return ~as_keep_mask(key_padding_mask, name="key_padding_mask", meaning=IGNORE)
 
 
 def to_attention_mask(keep_mask):
@@ -96,6 +100,9 @@ def from_attention_mask(attention_mask):
 
     Raises: ValueError for another shape, and as as_keep_mask.
     """
+    if not isinstance(attention_mask, torch.Tensor):
+        kind = type(attention_mask).__name__
+        raise TypeError(f"attention_mask must be a bool tensor (B, 1, 1, L), got {kind}")
     shape = tuple(attention_mask.shape)
     if len(shape) != 4 or shape[1:3] != (1, 1):
         raise ValueError(f"attention_mask must have shape (B, 1, 1, L), got {shape}")
