@@ -22,15 +22,15 @@ use_style()
 from encoder_lib.datasets import GAP_LABELS, load_gap
 
 train, test = load_gap("train"), load_gap("test")
-print(f"{len(train)} sentences to learn from, {len(test)} kept for the test\n")
-chosen = ("there was a _ at every corner", "the boat _ the water", "she nibbled _ at her cake",
-          "the _ motion of a cat", "the _ of the nail")
+print(f"{len(train)} sentences to learn from, {len(test)} for the test\n")
+chosen = ("there was a _ at every corner", "the boat _ the water",
+          "she nibbled _ at her cake", "the _ motion of a cat", "the _ of the nail")
 some = [example for example in test if example.text in chosen]
 for example in some:
     print(example.text)
 
 # %% [markdown]
-# You answered without knowing the word. Two of them begin with *the _*: what stands **before** the gap cannot tell these apart, what comes **after** it does. In *she nibbled _ at her cake* the word before the gap decides most. And *dog bites man* is not *man bites dog*: the order counts too.
+# You answered without knowing the word. Two of them begin with *the _*: what stands **before** the gap cannot tell these apart, what comes **after** it does. In *the boat _ the water* you needed both sides. And *dog bites man* is not *man bites dog*: the order counts too.
 #
 # So we want a machine that gives the gap a description made from **all** the words around it, on both sides, in their order. That is what an encoder does, for every word at once:
 #
@@ -102,7 +102,8 @@ class GapReader(nn.Module):
 
 # %%
 _ = torch.manual_seed(0)
-model = GapReader(len(vocabulary), d_model=64, n_heads=4, d_ff=128, n_layers=2, n_classes=4)
+model = GapReader(
+    len(vocabulary), d_model=64, n_heads=4, d_ff=128, n_layers=2, n_classes=4)
 
 x = model.embed(ids)                                   # (B, L, D)
 h = model.encoder(x, src_key_padding_mask=~keep_mask)  # (B, L, D)
@@ -129,7 +130,7 @@ def accuracy(model, examples):
 
 
 majority = max(range(4), key=[example.label for example in train].count)
-majority_accuracy = sum(example.label == majority for example in test) / len(test)
+majority_accuracy = sum(e.label == majority for e in test) / len(test)
 print(f"always '{GAP_LABELS[majority]}': {majority_accuracy:.3f}")
 
 # %%
@@ -191,7 +192,7 @@ print(f"bag of words: {bag_accuracy:.2f}")
 #
 # The five sentences from above, and what the model says about each. They are test sentences: it has not seen them.
 
-# %% tags=["nbval-ignore-output"] mystnb={"image": {"alt": "Table-like heat map. Rows are five test sentences with a gap, columns the classes adjective, adverb, noun, verb; each cell holds the probability the trained model gives. Each row has one clearly brightest cell."}}
+# %% tags=["nbval-ignore-output"] mystnb={"image": {"alt": "Table-like heat map. Rows are five test sentences with a gap, columns the classes adjective, adverb, noun, verb; each cell holds the probability the trained model gives. In most rows one cell is far brighter than the others."}}
 ids, _, _ = to_batches(some, 5)[0]          # (5, L)
 with torch.no_grad():
     probabilities = model(ids).softmax(-1)  # (5, n_classes)
@@ -224,7 +225,7 @@ def similarity_by_class(vectors, classes):
     return means @ means.T                                                  # (4, 4)
 
 # %% tags=["nbval-ignore-output"] mystnb={"image": {"alt": "Two four by four heat maps of mean cosine similarity between gap vectors by class. Going in, all entries are high and nearly equal; coming out, the diagonal, same class with same class, is clearly higher than the rest."}}
-fig, axes = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")
+fig, axes = plt.subplots(1, 2, figsize=(7.4, 3.4), layout="constrained")
 for ax, encoded, title in ((axes[0], False, "going in"), (axes[1], True, "coming out")):
     similarity = similarity_by_class(*gap_vectors(test, encoded))
     plot_heatmap(similarity, row_labels=GAP_LABELS, column_labels=GAP_LABELS,
@@ -236,7 +237,7 @@ plt.show()
 diagonal = similarity.diagonal()
 others = similarity[~torch.eye(4, dtype=torch.bool)]
 assert diagonal.min() > others.max() + 0.05
-print("coming out, gaps of one class are more alike than gaps of any two classes")
+print("coming out, gaps of one class are more alike than gaps of two")
 
 # %% [markdown]
 # Going in, the gaps differ only by the place at which they stand. Coming out, those of one class are alike. Nobody told the encoder what a noun is; it was told which of four numbers to answer, and found out what the places of nouns have in common.
@@ -263,7 +264,8 @@ def shuffled(tokens):
 
 # %%
 def change_all(examples, change):
-    return [e._replace(text=" ".join(change(e.text.split()))) for e in examples]
+    return [example._replace(text=" ".join(change(example.text.split())))
+            for example in examples]
 
 
 for change in (left_only, right_only, shuffled):
@@ -315,7 +317,8 @@ for use_mask in (True, False):
 
 # %%
 with torch.device("meta"):  # counts without using memory
-    large = GapReader(30_000, d_model=256, n_heads=8, d_ff=1024, n_layers=4, n_classes=4)
+    large = GapReader(
+        30_000, d_model=256, n_heads=8, d_ff=1024, n_layers=4, n_classes=4)
 counts = {name: sum(p.numel() for p in part.parameters())
           for name, part in large.named_children()}
 for name, count in counts.items():

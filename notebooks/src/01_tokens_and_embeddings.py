@@ -27,7 +27,8 @@ def whole_sentences(split):
     return [e.text.replace("_", e.word, 1) for e in load_gap(split)]
 
 
-sentences, test_sentences = whole_sentences("train"), whole_sentences("test")
+sentences = whole_sentences("train")
+test_sentences = whole_sentences("test")
 chosen = [sentences[i] for i in (121, 63, 154)]
 print(*chosen, sep="\n")
 
@@ -84,7 +85,8 @@ def number_naively(sentences):
     return ids
 
 
-forwards, backwards = number_naively(sentences), number_naively(sentences[::-1])
+forwards = number_naively(sentences)
+backwards = number_naively(sentences[::-1])
 print("id of 'the':", forwards["the"], "or", backwards["the"])
 
 # %% [markdown]
@@ -96,8 +98,8 @@ print("id of 'the':", forwards["the"], "or", backwards["the"])
 from collections import Counter
 
 counts = Counter(token for sentence in sentences for token in tokenize(sentence))
-ranked = torch.tensor(sorted(counts.values(), reverse=True), dtype=torch.float64)
-share = ranked.cumsum(0) / ranked.sum()
+ranked = torch.tensor(sorted(counts.values(), reverse=True))
+share = ranked.cumsum(0).double() / ranked.sum()
 once = (ranked == 1).sum().item()
 print(f"{len(counts)} different tokens, {once} of them seen once")
 print(f"the 100 most frequent make up {share[99]:.0%} of the text")
@@ -105,8 +107,8 @@ print(f"the 100 most frequent make up {share[99]:.0%} of the text")
 # %% mystnb={"image": {"alt": "Line chart with a logarithmic horizontal axis: share of the running text covered by the k most frequent tokens. It rises from a few percent at one token to nearly all of the text at ten thousand."}}
 fig, ax = plt.subplots(figsize=(5.6, 3.4), dpi=100)
 ax.plot(range(1, len(share) + 1), 100 * share)
-ax.set(xscale="log", xlabel="number of most frequent tokens kept", ylim=(0, 100),
-       ylabel="share of the text (%)", title="A few tokens are most of the text")
+ax.set(xscale="log", ylim=(0, 100), xlabel="number of most frequent tokens kept",
+       ylabel="share of the text (%)", title="Few tokens make up most of the text")
 plt.show()
 
 # %% [markdown]
@@ -114,7 +116,7 @@ plt.show()
 #
 # Before the class, four guards. The book's functions refuse wrong input by name, because the alternatives are worse: a string handed over as a list of tokens would fall apart into letters, each of them a valid token, and the mistake would be found days later.
 
-# %% tags=["library"]
+# %% tags=["library", "hide-input"]
 from collections.abc import Iterable
 
 

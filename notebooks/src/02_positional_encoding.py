@@ -29,8 +29,8 @@ from encoder_lib.embedding import require_positive
 from encoder_lib.datasets import load_gap
 from encoder_lib.text import Vocabulary, tokenize
 
-sentences = [tokenize(e.text.replace("_", e.word, 1)) for e in load_gap("train")]
-vocabulary = Vocabulary(sentences)
+vocabulary = Vocabulary(
+    tokenize(example.text.replace("_", example.word, 1)) for example in load_gap("train"))
 tokens = tokenize("the dog saw a cat in the garden")
 ids = torch.tensor([vocabulary.encode(tokens)])  # (1, L)
 
@@ -38,7 +38,7 @@ ids = torch.tensor([vocabulary.encode(tokens)])  # (1, L)
 _ = torch.manual_seed(0)
 d_model = 64
 embed = TokenEmbedding(len(vocabulary), d_model)
-attention = nn.MultiheadAttention(d_model, num_heads=4, batch_first=True).eval()
+attention = nn.MultiheadAttention(d_model, num_heads=4, batch_first=True)
 
 x = embed(ids)                       # (1, L, D)
 out = attention(x, x, x)[0]          # (1, L, D)
@@ -51,8 +51,8 @@ order = torch.tensor([4, 1, 7, 0, 2, 6, 5, 3])
 shuffled = x[:, order]
 out_shuffled = attention(shuffled, shuffled, shuffled)[0]
 
-print("as they stand:       equal", torch.allclose(out_shuffled, out, atol=1e-5))
-print("old one, reordered:  equal", torch.allclose(out_shuffled, out[:, order], atol=1e-5))
+for name, old in (("the old one", out), ("the old one, reordered", out[:, order])):
+    print(f"{name:24s}equal: {torch.allclose(out_shuffled, old, atol=1e-5)}")
 
 # %% [markdown]
 # It is (b). Each word gets *exactly* the vector it had before; only the rows have changed places. With $P$ the matrix that reorders rows,
@@ -107,9 +107,11 @@ for p in range(8):
 # A smooth, bounded thing that comes back is a clock hand. Its tip is $(\cos\omega p, \sin\omega p)$, and $\omega$ says how far it turns per step. One clock that turns slowly tells far positions apart but hardly moves from one to the next; a fast one repeats. So take many, from fast to slow: pair $i$ of the dimensions is a clock with
 #
 # $$
-# \mathrm{PE}_{p,\,2i} = \sin(\omega_i\, p), \qquad
-# \mathrm{PE}_{p,\,2i+1} = \cos(\omega_i\, p), \qquad
-# \omega_i = 10000^{-2i/d_\text{model}} \tag{2.2}
+# \begin{aligned}
+# \mathrm{PE}_{p,\,2i} &= \sin(\omega_i\, p), \\
+# \mathrm{PE}_{p,\,2i+1} &= \cos(\omega_i\, p),
+# \end{aligned}
+# \qquad \omega_i = 10000^{-2i/d_\text{model}} \tag{2.2}
 # $$
 #
 # ([Vaswani et al. (2017)](../book/bibliography.md), section 3.5). First with loops, number by number.
@@ -121,7 +123,8 @@ def table_with_loops(length, d_model):
         for dimension in range(d_model):
             i = dimension // 2
             angle = p / 10000 ** (2 * i / d_model)
-            table[p, dimension] = math.sin(angle) if dimension % 2 == 0 else math.cos(angle)
+            wave = math.sin if dimension % 2 == 0 else math.cos
+            table[p, dimension] = wave(angle)
     return table
 
 # %%
@@ -161,7 +164,8 @@ plt.show()
 
 # %%
 for i in (0, 8, 16, 24, 31):
-    print(f"pair {i:2d}: one turn in {2 * math.pi * 10000 ** (2 * i / 64):9,.1f} positions")
+    turn = 2 * math.pi * 10000 ** (2 * i / 64)
+    print(f"pair {i:2d}: one turn in {turn:8,.0f} positions")
 
 # %% [markdown]
 # Turn the clocks yourself. Choose a position and a pair: the row, the wave and the hand belong together. Then step the position and watch the angle between the two hands.

@@ -215,11 +215,9 @@ def edited(factor):
 
 def test_one_tampered_number_in_a_real_notebook_fails(tmp_path):
     shutil.copy(project.ROOT / "notebooks/conftest.py", tmp_path)
-    shutil.copy(notebooks.stored_path(quickest()), tmp_path / "untouched.ipynb")
     nbformat.write(edited(factor=1.5), tmp_path / "tampered.ipynb")
     report = project.run_nbval(tmp_path).stdout
-    assert re.findall(r"^FAILED untouched", report, re.MULTILINE) == []
-    assert len(re.findall(r"^PASSED untouched", report, re.MULTILINE)) > 5
+    assert len(re.findall(r"^PASSED tampered", report, re.MULTILINE)) > 5
     assert len(re.findall(r"^FAILED tampered", report, re.MULTILINE)) == 1
 
 
