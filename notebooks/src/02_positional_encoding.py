@@ -104,14 +104,10 @@ for p in range(8):
 # %% [markdown]
 # ## A row of clocks
 #
-# A smooth, bounded thing that comes back is a clock hand. Its tip is $(\cos\omega p, \sin\omega p)$, and $\omega$ says how far it turns per step. One clock that turns slowly tells far positions apart but hardly moves from one to the next; a fast one repeats. So take many, from fast to slow: pair $i$ of the dimensions is a clock with
+# A smooth, bounded thing that comes back is a clock hand. Its tip is $(\cos\omega p, \sin\omega p)$, and $\omega$ says how far it turns per step. One clock that turns slowly tells far positions apart but hardly moves from one to the next; a fast one repeats. So take many, from fast to slow: pair $i$ of the dimensions is a clock with the speed $\omega_i = 10000^{-2i/d_\text{model}}$, and
 #
 # $$
-# \begin{aligned}
-# \mathrm{PE}_{p,\,2i} &= \sin(\omega_i\, p), \\
-# \mathrm{PE}_{p,\,2i+1} &= \cos(\omega_i\, p),
-# \end{aligned}
-# \qquad \omega_i = 10000^{-2i/d_\text{model}} \tag{2.2}
+# \mathrm{PE}_{p,\,2i} = \sin(\omega_i\, p), \qquad \mathrm{PE}_{p,\,2i+1} = \cos(\omega_i\, p) \tag{2.2}
 # $$
 #
 # ([Vaswani et al. (2017)](../book/bibliography.md), section 3.5). First with loops, number by number.
