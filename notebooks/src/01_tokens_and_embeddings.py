@@ -299,6 +299,8 @@ for name, shuffle in (("in the order of the text", False), ("by similar length",
 #
 # An id is a name, not a quantity: token 500 is not twice token 250. So each id gets its own row of a table, and the table is learned. Write the table $E$ with $V$ rows and $D = d_\text{model}$ columns.
 #
+# > **Borrowed.** Two of torch's functions do what the next cells spell out by hand: `F.one_hot` and `F.embedding`. `F.cosine_similarity` measures how alike two vectors are, later on.
+#
 # The mathematician's way: turn id $t$ into a **one-hot** row, all zeros and a one in column $t$, and multiply.
 #
 # $$
@@ -496,41 +498,55 @@ print(f"knowing the bag of words, not the order: {most_frequent:.2f} right")
 # > **Borrowed.** The layers between embedding and answer come from torch until chapter 09: `nn.TransformerEncoderLayer`, `nn.TransformerEncoder`, `nn.LayerNorm`, `nn.Linear`, `nn.Embedding`, `F.cross_entropy`. Only the embedding's scale differs between the runs.
 
 # %%
-def reversal_model(std, factor, d_model=64):
-    embed = nn.Embedding(n_words, d_model)
-    nn.init.normal_(embed.weight, std=std)
+def torch_encoder(d_model):
     layer = nn.TransformerEncoderLayer(
-        d_model, 4, 128, dropout=0.0, batch_first=True, norm_first=True)
+        d_model, nhead=4, dim_feedforward=128, dropout=0.0, batch_first=True, norm_first=True)
     encoder = nn.TransformerEncoder(
-        layer, 2, norm=nn.LayerNorm(d_model), enable_nested_tensor=False)
+        layer, num_layers=2, norm=nn.LayerNorm(d_model), enable_nested_tensor=False)
     for weight in encoder.parameters():
         if weight.dim() > 1:
             nn.init.xavier_uniform_(weight)
-    place = SinusoidalPositionalEncoding(d_model, max_len=length)
-    head = nn.Linear(d_model, n_words)
+    return encoder
 
-    def model(ids):
-        return head(encoder(place(embed(ids) * factor)))  # (B, L, n_words)
+# %%
+class ReversalModel(nn.Module):
+    def __init__(self, std, factor, d_model=64):
+        super().__init__()
+        self.factor = factor
+        self.embed = nn.Embedding(n_words, d_model)
+        nn.init.normal_(self.embed.weight, std=std)
+        self.place = SinusoidalPositionalEncoding(d_model, max_len=length)
+        self.encoder = torch_encoder(d_model)
+        self.head = nn.Linear(d_model, n_words)
 
-    return model, nn.ModuleList([embed, encoder, head])
+    def forward(self, ids):
+        x = self.place(self.embed(ids) * self.factor)  # (B, L, D)
+        return self.head(self.encoder(x))              # (B, L, n_words)
+
+# %%
+def train(model, generator, steps):
+    optimizer, losses = torch.optim.Adam(model.parameters()), []
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 2e-3 * min(1, (step + 1) / 50)
+        ids = draw(64, generator)                      # (B, L)
+        scores = model(ids)                            # (B, L, n_words)
+        loss = F.cross_entropy(scores.flatten(0, 1), ids.flip(1).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
 
 # %%
 def train_reversal(std, factor, seed, steps=200):
     _ = torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model, parts = reversal_model(std, factor)
-    optimizer, losses = torch.optim.Adam(parts.parameters(), lr=2e-3), []
-    for step in range(steps):
-        optimizer.param_groups[0]["lr"] = 2e-3 * min(1, (step + 1) / 50)
-        ids = draw(64, generator)
-        loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flip(1).flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    model = ReversalModel(std, factor)
+    losses = train(model, generator, steps)
     with torch.no_grad():
         ids = draw(500, generator)
-        return (model(ids).argmax(-1) == ids.flip(1)).float().mean().item(), losses
+        right = model(ids).argmax(-1) == ids.flip(1)   # (500, L)
+    return right.float().mean().item(), losses
 
 # %% [markdown]
 # > **Predict, then run.** Four recipes, two seeds each. Which of the four reach 1.00, and what does the loud one reach?

@@ -21,7 +21,7 @@ use_style()
 #
 # Why does an encoder need to be told where a word stands? The words stand in order in the batch, after all. Let us test whether the part that mixes the words, **attention**, notices.
 #
-# > **Borrowed.** Attention is built in chapters 03 to 05. Until then we use torch's: `nn.MultiheadAttention`. From chapter 01 we use `TokenEmbedding`, `Vocabulary`, `tokenize` and the size check `require_positive`.
+# > **Borrowed.** Attention is built in chapters 03 to 05. Until then we use torch's: `nn.MultiheadAttention`. Torch also gives us small things we do not rebuild: `nn.Dropout`, `nn.Identity`, `nn.Embedding` as a twin to compare with, `F.pad`. From chapter 01 we use `TokenEmbedding`, `Vocabulary`, `tokenize` and the size check `require_positive`.
 
 # %%
 from encoder_lib import TokenEmbedding
@@ -515,7 +515,7 @@ def previous_word_accuracy(model, length):
     right = model(ids)[:, 1:].argmax(-1) == ids[:, :-1]  # (500, L - 1)
     return right.float().mean(0)                         # (L - 1,), places 2 to L
 
-
+# %%
 def train_previous_word(kind, seed, steps=200, shortest=12, longest=12):
     _ = torch.manual_seed(seed)
     model = previous_word_model(kind)
