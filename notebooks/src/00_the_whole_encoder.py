@@ -185,7 +185,7 @@ assert majority_accuracy + 0.1 < bag_accuracy < whole - 0.05
 print(f"bag of words: {bag_accuracy:.2f}")
 
 # %% [markdown]
-# Words alone give a good part, order gives more. Chapter 10 adds stronger rivals, one of which ties with the encoder on this task, and says what that means.
+# Words alone give a good part, order gives more. There are stronger rivals than this one, a classifier that sees the neighbours of the gap for example; chapter 10 puts them side by side.
 
 # %% [markdown]
 # ## Look at its answers
@@ -325,7 +325,7 @@ for name, count in counts.items():
     print(f"{name:8s}{count:>10,d}  {count / sum(counts.values()):6.1%}")
 
 # %% [markdown]
-# Seven in ten parameters sit in the table. Each sentence touches only a handful of its rows; the layers, a quarter of the parameters, do all of the work together.
+# Seven in ten parameters sit in the table. A sentence touches only a handful of its rows. The layers, three in ten parameters, work on every token.
 
 # %% [markdown]
 # ## Exercises

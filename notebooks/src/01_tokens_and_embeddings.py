@@ -388,7 +388,7 @@ for name, std in (("N(0, 1)", 1.0), ("N(0, 1/d_model)", d_model**-0.5)):
 #
 # - $N(0, 1/d_\text{model})$ times $\sqrt{d_\text{model}}$: RMS 1 against 0.707. Both are heard. The factor **raises the tokens**, which would otherwise be a whisper under the positions.
 # - $N(0, 1)$ without the factor: the same RMS 1.
-# - $N(0, 1)$ **times** $\sqrt{d_\text{model}}$: the tokens are more than 22 times louder. This is what you get from `nn.Embedding` plus the line in the paper, and it stands in a great many tutorials. Here the factor does what it is said to prevent.
+# - $N(0, 1)$ **times** $\sqrt{d_\text{model}}$: the tokens are more than 22 times louder. This is what you get from `nn.Embedding` plus the line in the paper, and it stands in more than one tutorial. Here the factor does what it is said to prevent.
 #
 # > **Key idea.** The factor $\sqrt{d_\text{model}}$ belongs to a table drawn from $N(0, 1/d_\text{model})$. With any other table it is a different model.
 #
@@ -580,7 +580,7 @@ plt.show()
 # %% [markdown]
 # The loud recipe stays at the level of a model that does not know the order at all. Layers *can* rescale, but they would have to find the whisper first.
 #
-# > **Mind the condition.** The quiet table without the factor, $N(0, 1/d)$, also works on this task. What fails is not "a wrong factor" in general but positions twenty times weaker than tokens. And on a task where order matters little, the loud recipe would look fine, which is why it survives in so many tutorials.
+# > **Mind the condition.** The quiet table without the factor, $N(0, 1/d)$, also works on this task. What fails is not "a wrong factor" in general but positions twenty times weaker than tokens. And on a task where order matters little, the fault can go unnoticed.
 
 # %% [markdown]
 # ## Exercises

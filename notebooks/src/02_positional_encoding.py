@@ -148,7 +148,7 @@ torch.testing.assert_close(sinusoidal_table(60, 7), table_with_loops(60, 7))
 print("equal, for an even and for an odd number of dimensions")
 
 # %% [markdown]
-# With 7 dimensions the last clock shows its sine only. Code that fills the cosines from a table of its own often crashes there.
+# With 7 dimensions the last clock shows its sine only. Code that takes as many cosines as sines crashes there.
 
 # %% mystnb={"image": {"alt": "Heat map of the sinusoidal table: 60 positions downwards, 64 dimensions to the right. Fine stripes at the left, where the clocks are fast, become broad bands and then constant columns at the right."}}
 fig, ax = plot_positional_encoding(
@@ -286,7 +286,7 @@ print(f"projected   {spread_along_diagonals(projected):.2f}")
 # %% [markdown]
 # Along a diagonal the offset is constant. On the left nothing varies there. On the right it varies nearly as much along a diagonal as anywhere: the property is gone.
 #
-# > **Key idea.** "The dot product depends on the distance" is a property of the codes, not of attention. $W_Q$ and $W_K$ destroy it unless they *learn* to keep it. Encodings that put the offset into the score itself (rotary, ALiBi) were invented because of this.
+# > **Key idea.** "The dot product depends on the distance" is a property of the codes, not of attention. $W_Q$ and $W_K$ destroy it unless they *learn* to keep it. Later encodings (rotary, ALiBi) put the offset into the score itself, after the projections.
 
 # %% [markdown]
 # ## Adding, not appending
@@ -551,7 +551,7 @@ print("both kinds solve the trained places; neither works beyond them")
 # %% [markdown]
 # Within the trained places the two are equal, and without positions the model is left with the bag. Beyond them **neither** works. The rows of the learned table there are untouched noise; the sinusoids are well defined, but the layers have never seen those combinations of clock hands and do not use the rotation property to extend what they know.
 #
-# > **Mind the condition.** Twelve training places are few. With many lengths in training the decline is softer. "Sinusoids extrapolate" is, at best, a matter of degree; no run here shows it.
+# > **Mind the condition.** This is one task, one model and twelve training places. It does not prove that sinusoids never extrapolate; it shows that they do not do so by themselves.
 
 # %% [markdown]
 # ## Exercises
