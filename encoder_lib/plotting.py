@@ -263,7 +263,6 @@ def _new_figure(width: float, height: float, layout: str = "constrained"):
     while len(_open_figures) >= MAX_OPEN_FIGURES:
         plt.close(_open_figures.pop(0))
     fig = plt.figure(figsize=(round(width) / DPI, round(height) / DPI), dpi=DPI, layout=layout)
-    fig.set_facecolor("white")
     _open_figures.append(fig)
     return fig
 

@@ -608,6 +608,17 @@ def test_saved_figures_are_opaque_white(tmp_path):
     assert pixels.shape[-1] == 3 or pixels[..., 3].min() == 1
 
 
+def test_saved_figures_are_laid_out(tmp_path):
+    fig, axes = plot_attention(softmax_weights(3, 12, 12), ["a long token"] * 12)
+    save_figure(fig, tmp_path / "figure.png")
+    labels = [label.get_window_extent() for label in axes[0].get_yticklabels()]
+    assert min(box.x0 for box in labels) >= 0
+    saved = np.array([ax.get_position(original=True).bounds for ax in fig.axes])
+    fig.draw_without_rendering()
+    again = np.array([ax.get_position(original=True).bounds for ax in fig.axes])
+    np.testing.assert_allclose(saved, again, atol=1e-5)
+
+
 @pytest.mark.parametrize("layout", [None, "constrained", "tight"])
 def test_saving_leaves_the_layout_of_a_figure_alone(layout, tmp_path):
     fig = plt.figure(layout=layout)
