@@ -155,6 +155,19 @@ def test_code_is_reachable_by_keyboard_where_it_scrolls(browser, address):
         assert all(index == 0 for index in scrolling)
 
 
+FORMULA_STARTS = """() => Array.from(document.querySelectorAll("div.math")).map(box => {
+  const glyphs = Array.from(box.querySelectorAll("mjx-c"), c => c.getBoundingClientRect().left);
+  return Math.min(...glyphs) - box.getBoundingClientRect().left; })"""
+
+
+def test_a_long_formula_begins_where_a_phone_can_see_it(browser, address):
+    with Visit(browser, f"{address}/{NOTEBOOKS[2]}.html", viewport=PHONE) as visit:
+        visit.page.wait_for_selector("div.math mjx-c")
+        assert min(visit.page.evaluate(FORMULA_STARTS)) >= 0
+        visit.page.add_style_tag(content=".bd-article div.math { flex-direction: row-reverse; }")
+        assert min(visit.page.evaluate(FORMULA_STARTS)) < 0  # what the theme does by itself
+
+
 # --- the explorer ---------------------------------------------------------------------------------
 
 
