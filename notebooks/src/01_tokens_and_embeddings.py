@@ -112,9 +112,9 @@ ax.set(xscale="log", ylim=(0, 100), xlabel="number of most frequent tokens kept"
 plt.show()
 
 # %% [markdown]
-# Tokens seen once teach a model nothing reliable, and the test sentences will bring words that were never seen at all. All of these share one id, `<unk>` for *unknown*. Another id, `<pad>`, is kept for a purpose that comes next; it is 0.
+# We drop tokens seen once, and the test sentences will bring words that were never seen at all. All of these share one id, `<unk>` for *unknown*. Another id, `<pad>`, is kept for a purpose that comes next; it is 0.
 #
-# Before the class, four guards. The book's functions refuse wrong input by name, because the alternatives are worse: a string handed over as a list of tokens would fall apart into letters, each of them a valid token, and the mistake would be found days later.
+# Before the class, four guards. The book's functions refuse wrong input by name, because the alternatives are worse: a string handed over as a list of tokens would fall apart into letters, each of them accepted as a token, and the mistake would be found days later.
 
 # %% tags=["library", "hide-input"]
 from collections.abc import Iterable
@@ -214,7 +214,7 @@ unknown = test_ids.count(vocabulary.unk_id) / len(test_ids)
 print(f"{unknown:.1%} of the test tokens are unknown")
 
 # %% [markdown]
-# About one word in nine, although more than 27,000 sentences were read. Frequent words are few, rare words are many, and every new text brings new ones.
+# About one word in nine, although more than 27,000 sentences were read. Some of these words never occurred; the others occurred once and were dropped by `min_count=2`.
 #
 # ## A batch needs rows of equal length
 #
@@ -368,7 +368,7 @@ for d_model in (64, 256, 512):
     print(f"d_model = {d_model:3d}: RMS of the positions {loudness:.3f}")
 
 # %% [markdown]
-# Always 0.707: half of the squares of a sine and a cosine add up to $\tfrac12$, whatever the width.
+# Always 0.707. In each pair $\sin^2 + \cos^2 = 1$, so the mean square of an entry is $\tfrac12$, whatever the width.
 #
 # [Vaswani et al. (2017)](../book/bibliography.md), section 3.4, multiply the embedding by $\sqrt{d_\text{model}}$ and give no reason. The reason usually told is *"so that the positions do not drown the words"*, or the opposite, *"so that the words do not drown the positions"*. Which is it? It depends on a number that the paper does not state: how the table was initialised.
 #
@@ -384,11 +384,12 @@ for name, std in (("N(0, 1)", 1.0), ("N(0, 1/d_model)", d_model**-0.5)):
         print(f"{name:18s}{factor:6.1f}{token:14.3f}{token / positions:16.2f}")
 
 # %% [markdown]
-# Four recipes, one of them out of line.
+# Two recipes are balanced, and two are not, in opposite directions.
 #
 # - $N(0, 1/d_\text{model})$ times $\sqrt{d_\text{model}}$: RMS 1 against 0.707. Both are heard. The factor **raises the tokens**, which would otherwise be a whisper under the positions.
 # - $N(0, 1)$ without the factor: the same RMS 1.
-# - $N(0, 1)$ **times** $\sqrt{d_\text{model}}$: the tokens are more than 22 times louder. This is what you get from `nn.Embedding` plus the line in the paper, and it stands in more than one tutorial. Here the factor does what it is said to prevent.
+# - $N(0, 1/d_\text{model})$ **without** the factor: the tokens are the whisper, a tenth as loud as the positions.
+# - $N(0, 1)$ **times** $\sqrt{d_\text{model}}$: the tokens are more than 22 times louder. This is what you get from `nn.Embedding` plus the line in the paper. Here the factor drowns the positions.
 #
 # > **Key idea.** The factor $\sqrt{d_\text{model}}$ belongs to a table drawn from $N(0, 1/d_\text{model})$. With any other table it is a different model.
 #
@@ -417,7 +418,7 @@ for name, x in (("RMS 1", quiet), ("RMS 16", loud)):
     print(f"{name:7s} similarity of the two 'the': {cosine:.3f}")
 
 # %% [markdown]
-# On the right the two *the* are the same vector for all practical purposes: the model cannot tell which comes first.
+# On the right the position changes the vector of *the* hardly at all. Whether a model can still use it is tested below.
 #
 # ## The finished embedding
 
@@ -478,9 +479,9 @@ print("forward and gradient agree; the row of <pad> has gradient 0")
 # %% [markdown]
 # ## Break it: what the wrong factor costs
 #
-# A ratio of 22 sounds bad, but layers can rescale. Does it matter after training? We need a task in which order is everything: *write the sentence backwards*. The twelve most frequent words, in random order, twelve in a row; the model must put at place 1 what stood at place 12, and so on. (Random, because a real sentence would give away its order by its grammar.)
+# Layers can rescale. Does the ratio matter after training? We need a task in which order is everything: *write the row backwards*. Twelve ids, each drawn at random from 12, repeats allowed; the model must put in the first place what stood in the last, and so on. (Random, because a real sentence would give away its order by its grammar.) At the 64 dimensions of this experiment the loud recipe makes tokens $8 / 0.707 \approx 11$ times louder than positions.
 #
-# A model that knows which words occur but not where can only spread its guesses over them. Let us compute how often that is right.
+# The best a model without order can do is to answer, at every place, the id that occurs most often in the row. Let us compute how often that is right.
 
 # %%
 n_words = length = 12
@@ -549,7 +550,7 @@ def train_reversal(std, factor, seed, steps=200):
     return right.float().mean().item(), losses
 
 # %% [markdown]
-# > **Predict, then run.** Four recipes, two seeds each. Which of the four reach 1.00, and what does the loud one reach?
+# > **Predict, then run.** Four recipes, two seeds each. Order them by accuracy after 200 steps. Does the quiet table fail too?
 
 # %% tags=["nbval-ignore-output"]
 recipes = {
@@ -569,18 +570,18 @@ others = [accuracy for name in list(recipes)[1:] for accuracy, _ in runs[name]]
 assert max(loud) < most_frequent + 0.05 and min(others) > 0.95
 print("in every run: the loud recipe at the level of the bag, the other three above 0.95")
 
-# %% mystnb={"image": {"alt": "Training loss over 200 steps for four initialisations, seed 0. Three curves fall to zero within about 120 steps; the curve of N(0,1) times root d stays near 2."}}
+# %% mystnb={"image": {"alt": "Training loss over 200 steps for four initialisations, seed 0. Three curves fall to near zero within about 120 steps, one with a short spike later; the curve of N(0,1) times root d stays near 2."}}
 curves = {name: torch.tensor(results[0][1]).unfold(0, 10, 10).mean(-1)
           for name, results in runs.items()}
 fig, ax = plot_lines(curves, x=range(10, 201, 10), xlabel="training step",
                      ylabel="loss (nats), mean of 10 steps",
-                     title="Writing twelve words backwards: only the scale differs")
+                     title="Writing twelve ids backwards: only the scale differs")
 plt.show()
 
 # %% [markdown]
-# The loud recipe stays at the level of a model that does not know the order at all. Layers *can* rescale, but they would have to find the whisper first.
+# The loud recipe stays at the level of a model that does not know the order at all. Layers *can* rescale, but within these 200 steps they did not.
 #
-# > **Mind the condition.** The quiet table without the factor, $N(0, 1/d)$, also works on this task. What fails is not "a wrong factor" in general but positions twenty times weaker than tokens. And on a task where order matters little, the fault can go unnoticed.
+# > **Mind the condition.** The quiet table without the factor, $N(0, 1/d)$, also works on this task. What fails is not "a wrong factor" in general but positions eleven times weaker than tokens, for 200 steps. And on a task where order matters little, the fault can go unnoticed.
 
 # %% [markdown]
 # ## Exercises
@@ -619,7 +620,7 @@ plt.show()
 # torch.testing.assert_close(grads[0][5], upstream[ids == 5].sum(0))
 # ```
 #
-# It is the **sum** over the three places: frequent words receive more gradient per batch than rare ones.
+# It is the **sum** over the three places: frequent words receive more contributions per batch than rare ones.
 #
 # </details>
 #
@@ -636,7 +637,7 @@ plt.show()
 # embedding.weight.data[embedding.pad_id] = 0.0  # repaired
 # ```
 #
-# Its gradient is still blocked, so the wrong values would have stayed there for good.
+# Its gradient is still blocked, so no gradient would ever have corrected the wrong values.
 #
 # </details>
 #
@@ -652,7 +653,7 @@ plt.show()
 #     assert (after[0] > 0.9) == (factor < 3) and (after[1] > 0.9) == (factor < 5)
 # ```
 #
-# The failure is gradual: the louder the tokens, the more steps it takes until the positions are found. A factor of 2 costs nothing here, 4 needs more steps, 8 is not solved after 600.
+# The failure is gradual: the louder the tokens, the more steps it takes until the positions are found. Factors 1 and 2 are solved after 200 steps, 4 after 600, 8 not yet.
 #
 # </details>
 
@@ -670,7 +671,7 @@ plt.show()
 # - Text becomes tokens, tokens become ids, and the numbering depends only on the set of sentences.
 # - A batch is padded with id 0; `keep_mask` is True at real tokens. Batches of similar length save most of the padding.
 # - Embedding = one-hot product = look-up; only the rows looked up get a gradient, and the padding row never does.
-# - $\sqrt{d_\text{model}}$ goes with $N(0, 1/d_\text{model})$ and gives RMS 1 beside positions of RMS 0.707. On $N(0,1)$ it makes tokens 22 times louder at $d_\text{model} = 256$, and order is lost.
+# - $\sqrt{d_\text{model}}$ goes with $N(0, 1/d_\text{model})$ and gives RMS 1 beside positions of RMS 0.707. On $N(0,1)$ it makes tokens 22 times louder at $d_\text{model} = 256$; at 64, 11 times louder, the order was not found in 200 steps.
 #
 # Next: [02 Positional encoding](02_positional_encoding.ipynb), the other half of the sum.
 #

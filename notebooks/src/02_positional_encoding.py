@@ -55,13 +55,13 @@ for name, old in (("the old one", out), ("the old one, reordered", out[:, order]
     print(f"{name:24s}equal: {torch.allclose(out_shuffled, old, atol=1e-5)}")
 
 # %% [markdown]
-# It is (b). Each word gets *exactly* the vector it had before; only the rows have changed places. With $P$ the matrix that reorders rows,
+# It is (b). Up to rounding, each word gets the vector it had before; only the rows have changed places. With $P$ the matrix that reorders rows,
 #
 # $$
 # f(PX) = P\,f(X) \tag{2.1}
 # $$
 #
-# and such an $f$ is called **permutation equivariant**. One often reads that shuffling "gives the same scores". It does not: the scores are shuffled along. But nothing in the vector of *cat* says whether it came before or after *dog*.
+# and such an $f$ is called **permutation equivariant**. One often reads that shuffling "gives the same result". It does not: the results are shuffled along. But nothing in the vector of *cat* says whether it came before or after *dog*.
 #
 # What follows for a whole sentence? Average the vectors, as a classifier would.
 
@@ -88,7 +88,7 @@ print("who chased whom? largest difference below one in a million")
 #
 # **Add the position number itself.** It grows without bound. Tokens have RMS 1; at position 100 the addend is 100 and the token is gone.
 #
-# **Divide by the length**, so that it runs from 0 to 1. Now the same step means something else in every sentence: one word further is 0.5 in a sentence of 3 and 0.02 in one of 51.
+# **Divide by the last position**, so that it runs from 0 to 1. Now the same step means something else in every sentence: one word further is 0.5 in a sentence of 3 and 0.02 in one of 51.
 #
 # **Write the position in binary.** Bounded, and the same in every sentence.
 
@@ -97,7 +97,7 @@ for p in range(8):
     print(p, [(p >> i) & 1 for i in range(3)])
 
 # %% [markdown]
-# Read the columns. The first flips at every step, the next at every second, the third at every fourth: each bit is a square wave, twice as slow as the one before. What is not nice are the jumps. From 3 to 4 all three bits change at once, although the positions are neighbours.
+# Read the columns (the lowest bit stands first). The first flips at every step, the next at every second, the third at every fourth: each bit is a square wave, twice as slow as the one before. What is not nice are the jumps. From 3 to 4 all three bits change at once, although the positions are neighbours.
 #
 # So make the waves smooth.
 
@@ -164,7 +164,7 @@ for i in (0, 8, 16, 24, 31):
     print(f"pair {i:2d}: one turn in {turn:8,.0f} positions")
 
 # %% [markdown]
-# Turn the clocks yourself. Choose a position and a pair: the row, the wave and the hand belong together. Then step the position and watch the angle between the two hands.
+# Turn the clocks yourself. Choose a position $p$, a pair $i$ and an offset $k$: the row, the wave and the hands at $p$ and $p + k$ belong together. Then step the position and watch the angle between the two hands.
 
 # %%
 positional_encoding_explorer(d_model=32, length=48, key="pe-explorer")
@@ -206,7 +206,17 @@ print(f"the two nearest neighbours   are {distance.diagonal(1).min():.2f} apart"
 # %% [markdown]
 # ### A shift is a rotation
 #
-# Move every clock on by $k$ positions. Each hand turns by $\omega_i k$, **whatever it showed before**. Turning a hand is a rotation of the pair, so there is one matrix $M_k$, made of $2\times 2$ blocks, with
+# Move every clock on by $k$ positions. Each hand turns by $\omega_i k$, **whatever it showed before**. Turning a hand is a rotation of the pair, so there is one matrix $M_k$, made of $2\times 2$ blocks. The addition theorems say it for the pair $i$:
+#
+# $$
+# \sin \omega_i(p+k) = \cos(\omega_i k) \sin \omega_i p + \sin(\omega_i k) \cos \omega_i p
+# $$
+#
+# $$
+# \cos \omega_i(p+k) = -\sin(\omega_i k) \sin \omega_i p + \cos(\omega_i k) \cos \omega_i p
+# $$
+#
+# and, with $\mathrm{PE}_p$ as a column,
 #
 # $$
 # \mathrm{PE}_{p+k} = M_k\, \mathrm{PE}_p \quad\text{for every } p. \tag{2.3}
@@ -286,12 +296,12 @@ print(f"projected   {spread_along_diagonals(projected):.2f}")
 # %% [markdown]
 # Along a diagonal the offset is constant. On the left nothing varies there. On the right it varies nearly as much along a diagonal as anywhere: the property is gone.
 #
-# > **Key idea.** "The dot product depends on the distance" is a property of the codes, not of attention. $W_Q$ and $W_K$ destroy it unless they *learn* to keep it. Later encodings (rotary, ALiBi) put the offset into the score itself, after the projections.
+# > **Key idea.** "The dot product depends on the distance" is a property of the codes, not of attention. Random $W_Q$ and $W_K$ destroy it; training would have to restore it. Later encodings (rotary, ALiBi) put the offset into the score itself, after the projections.
 
 # %% [markdown]
 # ## Adding, not appending
 #
-# Does adding the code to the token spoil both? In high dimensions two random directions are nearly perpendicular, so both can be read from the sum. We add random tokens of RMS 1 and try to read each back by the largest match.
+# Does adding the code to the token spoil both? In high dimensions a random token is nearly perpendicular to every code, so both can be read from the sum. We add random tokens of RMS 1 and try to read each back by the largest match.
 
 # %%
 def read_back(d_model, n=2000):
@@ -309,12 +319,12 @@ for width in (16, 64, 256, 512):
     print(f"d_model = {width:3d}: right word {word:6.1%}, position off by {off_by:.2f}")
 
 # %% [markdown]
-# At the widths that are in use the word is not lost, and the position is off by a fraction of a step. Appending would keep them apart by construction, at the price of dimensions that every layer then has to carry.
+# From 64 numbers on the word is not lost; the position is off by a step or so at 64 and by a fraction of one at 256 and more. Appending would keep them apart by construction, at the price of dimensions that every layer then has to carry.
 
 # %% [markdown]
 # ## The module
 #
-# Two checks for the learner come first. The second prevents a crash that says nothing, and a silence that is worse.
+# Two checks come first. Without the second, torch reports two sizes but not the cause, or nothing at all.
 
 # %% tags=["library"]
 def require_features(x, d_model):
@@ -549,7 +559,7 @@ assert max(beyond for runs in results.values() for _, beyond in runs) < 0.35
 print("both kinds solve the trained places; neither works beyond them")
 
 # %% [markdown]
-# Within the trained places the two are equal, and without positions the model is left with the bag. Beyond them **neither** works. The rows of the learned table there are untouched noise; the sinusoids are well defined, but the layers have never seen those combinations of clock hands and do not use the rotation property to extend what they know.
+# Within the trained places the two are equal, and without positions the model is left with the bag. Beyond them, averaged over places 13 to 24, **neither** works. (0.24 and less without positions: the bag, as in chapter 01.) The rows of the learned table there are untouched noise; the sinusoids are well defined, and perhaps the layers have simply never seen those combinations of clock hands.
 #
 # > **Mind the condition.** This is one task, one model and twelve training places. It does not prove that sinusoids never extrapolate; it shows that they do not do so by themselves.
 
@@ -565,6 +575,8 @@ print("both kinds solve the trained places; neither works beyond them")
 #
 # ```python
 # assert sinusoidal_table(1, 64)[0].tolist() == [0.0, 1.0] * 32
+# far = sinusoidal_table(10_002, 64)
+# assert (far[1] - far[10_001]).norm() > 5
 # ```
 #
 # </details>
@@ -635,18 +647,18 @@ print("both kinds solve the trained places; neither works beyond them")
 #     assert beyond > 0.9
 # ```
 #
-# Both kinds now solve places 13 to 24, because they have seen them. What is needed at test time should be seen in training; the choice of encoding does not replace that.
+# Both kinds now solve places 13 to 24, because they have seen them. What is needed at test time should be seen in training; for these two encodings the choice does not replace that.
 #
 # </details>
 
 # %% [markdown]
 # ## Misconceptions
 #
-# > **Misconception.** *"Without positions, shuffling leaves the scores unchanged."* The scores are permuted along with the words: equation (2.1).
+# > **Misconception.** *"Without positions, shuffling leaves the output unchanged."* It is permuted along with the words: equation (2.1).
 #
-# > **Misconception.** *"Position 10,001 repeats position 1."* Only a clock that turns in exactly 10,000 positions would do that, and all others would have to agree. No two of 2000 rows came closer than neighbours.
+# > **Misconception.** *"Position 10,001 repeats position 1."* Only a clock that turns in exactly 10,000 positions would do that, and all others would have to agree. No two of 2000 rows came closer than neighbours, and rows 1 and 10,001 are not close either (exercise 2.1).
 #
-# > **Misconception.** *"Attention sees the distance, because the dot product of two codes depends on it."* After $W_Q$ and $W_K$ it does not.
+# > **Misconception.** *"Attention sees the distance, because the dot product of two codes depends on it."* After random $W_Q$ and $W_K$ it does not.
 #
 # > **Misconception.** *"Adding positions destroys the embedding, one should append."* At the usual widths the word was read back from the sum every time.
 #
@@ -655,9 +667,9 @@ print("both kinds solve the trained places; neither works beyond them")
 # ## Summary
 #
 # - Attention is permutation equivariant: without positions an encoder reads a bag of words.
-# - The sinusoids are clocks from fast to slow. Every row has norm $\sqrt{d_\text{model}/2}$ and is unlike all others.
+# - The sinusoids are clocks from fast to slow. Every row has norm $\sqrt{d_\text{model}/2}$, and no two of 2000 were equal.
 # - A shift by $k$ is one rotation $M_k$ for all positions. The dot product depends on the offset, is not monotone, and loses the property under $W_Q$, $W_K$.
-# - Learned rows are as good within the trained places. Beyond them neither kind worked here.
+# - Learned rows are as good within the trained places. Averaged over the places beyond them neither kind worked here.
 # - Padded places get positions too; masks keep them out.
 #
 # ## Sources
