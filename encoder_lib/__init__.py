@@ -24,6 +24,7 @@ from encoder_lib.encoder import (
     TokenClassifier,
     TransformerEncoder,
     initialize,
+    masked_first,
     masked_max,
     masked_mean,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "initialize",
     "keep_mask_from_ids",
     "keep_mask_from_lengths",
+    "masked_first",
     "masked_max",
     "masked_mean",
     "scaled_dot_product_attention",

@@ -1,4 +1,4 @@
-"""The encoder layer, the stack, the whole model and its heads. Built in chapters 07 to 10.
+"""The encoder layer, the stack, the whole model and its heads. Built in chapters 08 and 09.
 
 Axes: B batch, L length, D = d_model, H heads, N layers.
 """
@@ -19,11 +19,9 @@ from encoder_lib.embedding import (
 )
 from encoder_lib.feed_forward import FeedForward
 from encoder_lib.masks import as_keep_mask, keep_mask_from_ids
-from encoder_lib.normalization import LayerNorm
+from encoder_lib.normalization import LayerNorm, RMSNorm
 
 NORM_POSITIONS = ("pre", "post")
-POOLINGS = ("mean", "max", "first")
-SCHEMES = ("xavier", "torch", "deepnorm")
 
 
 def require_choice(name, value, choices):
@@ -50,7 +48,8 @@ class EncoderLayer(nn.Module):
         require_choice("norm", norm, NORM_POSITIONS)
         require_dropout(dropout)
         self.norm = norm
-        self.residual_scale = 1.0  # other than 1 only after initialize(..., "deepnorm")
+        # A buffer is saved with the weights; other than 1 only after initialize(..., "deepnorm").
+        self.register_buffer("residual_scale", torch.ones(()))
         self.attention = MultiHeadAttention(d_model, n_heads)
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation)
         self.norm_1, self.norm_2 = LayerNorm(d_model), LayerNorm(d_model)
@@ -150,24 +149,65 @@ class TransformerEncoder(nn.Module):
         return self.encoder(self.embedding(ids), keep_mask, return_weights)
 
 
+def as_pooling_mask(h, keep_mask):
+    """Return keep_mask as bool (B, L, 1), checked against the features h (B, L, D).
+
+    Raises: TypeError unless h is floating-point; ValueError unless it is (B, L, D) with
+        L >= 1; and as as_keep_mask.
+    """
+    if not isinstance(h, torch.Tensor) or not h.is_floating_point():
+        kind = h.dtype if isinstance(h, torch.Tensor) else type(h).__name__
+        raise TypeError(f"h must be a floating-point tensor (B, L, D), got {kind}")
+    if h.dim() != 3 or h.size(1) == 0:
+        raise ValueError(f"h must have shape (B, L, D) with L >= 1, got {tuple(h.shape)}")
+    return as_keep_mask(keep_mask, h.shape[:2]).unsqueeze(-1)      # (B, L, 1)
+
+
 def masked_mean(h, keep_mask):
     """Mean over the real tokens: (B, L, D), (B, L) -> (B, D); zeros for a row without any.
 
-    Raises: TypeError, ValueError as as_keep_mask.
+    Half precision is summed in float32: 3,000 tokens of 60 are too many for float16.
+
+    Raises: TypeError, ValueError as as_pooling_mask.
     """
-    keep = as_keep_mask(keep_mask, h.shape[:2]).unsqueeze(-1)      # (B, L, 1)
-    total = h.masked_fill(~keep, 0.0).sum(dim=1)                   # (B, D)
-    return total / keep.sum(dim=1).clamp(min=1).to(h.dtype)        # (B, D)
+    keep = as_pooling_mask(h, keep_mask)                           # (B, L, 1)
+    wide = torch.promote_types(h.dtype, torch.float32)
+    total = h.masked_fill(~keep, 0.0).sum(dim=1, dtype=wide)       # (B, D)
+    return (total / keep.sum(dim=1).clamp(min=1)).to(h.dtype)      # (B, D)
 
 
 def masked_max(h, keep_mask):
     """Maximum over the real tokens: (B, L, D), (B, L) -> (B, D); zeros for a row without any.
 
-    Raises: TypeError, ValueError as as_keep_mask.
+    Raises: TypeError, ValueError as as_pooling_mask.
     """
-    keep = as_keep_mask(keep_mask, h.shape[:2]).unsqueeze(-1)      # (B, L, 1)
+    keep = as_pooling_mask(h, keep_mask)                           # (B, L, 1)
     largest = h.masked_fill(~keep, -math.inf).amax(dim=1)          # (B, D)
     return largest.masked_fill(~keep.any(dim=1), 0.0)              # (B, D)
+
+
+def masked_first(h, keep_mask):
+    """The first real token: (B, L, D), (B, L) -> (B, D); zeros for a row without any.
+
+    Raises: TypeError, ValueError as as_pooling_mask.
+    """
+    keep = as_pooling_mask(h, keep_mask)                           # (B, L, 1)
+    place = keep.int().argmax(dim=1, keepdim=True)                 # (B, 1, 1)
+    first = h.take_along_dim(place, dim=1).squeeze(1)              # (B, D)
+    return first.masked_fill(~keep.any(dim=1), 0.0)                # (B, D)
+
+
+POOLINGS = {"mean": masked_mean, "max": masked_max, "first": masked_first}
+
+
+def require_encoder(encoder):
+    """Refuse anything but a model that takes ids and knows its mask, as TransformerEncoder does.
+
+    Raises: TypeError naming what came.
+    """
+    if not (hasattr(encoder, "d_model") and hasattr(encoder, "mask_of")):
+        kind = type(encoder).__name__
+        raise TypeError(f"encoder must be a TransformerEncoder, which takes ids; got {kind}")
 
 
 class EncoderClassifier(nn.Module):
@@ -175,17 +215,18 @@ class EncoderClassifier(nn.Module):
 
     Args:
         encoder: a TransformerEncoder.
-        pooling: "mean" or "max" over the real tokens, or "first", the vector of token 0.
+        pooling: "mean" or "max" over the real tokens, or "first", the first real token.
         dropout: rate at which pooled features are dropped in training mode.
 
-    Raises: ValueError, TypeError for n_classes below 1 or not int, unknown pooling, dropout
-        outside [0, 1).
+    Raises: ValueError, TypeError for an encoder that takes no ids, n_classes below 1 or not
+        int, unknown pooling, dropout outside [0, 1).
     """
 
     def __init__(self, encoder, n_classes, pooling="mean", dropout=0.1):
         super().__init__()
+        require_encoder(encoder)
         require_positive(n_classes=n_classes)
-        require_choice("pooling", pooling, POOLINGS)
+        require_choice("pooling", pooling, tuple(POOLINGS))
         require_dropout(dropout)
         self.encoder, self.pooling = encoder, pooling
         self.dropout = nn.Dropout(dropout)
@@ -198,21 +239,20 @@ class EncoderClassifier(nn.Module):
         keep_mask = self.encoder.mask_of(ids, keep_mask)
         if keep_mask is None:
             keep_mask = torch.ones_like(ids, dtype=torch.bool)     # (B, L)
-        if self.pooling == "first":
-            pooled = h[:, 0]                                       # (B, D)
-        else:
-            pooled = {"mean": masked_mean, "max": masked_max}[self.pooling](h, keep_mask)
+        pooled = POOLINGS[self.pooling](h, keep_mask)              # (B, D)
         return self.head(self.dropout(pooled))                     # (B, n_classes)
 
 
 class TokenClassifier(nn.Module):
     """One answer per token: ids (B, L) -> logits (B, L, n_classes), never a softmax.
 
-    Raises: ValueError, TypeError for n_classes below 1 or not int.
+    Raises: ValueError, TypeError for an encoder that takes no ids, n_classes below 1 or not
+        int.
     """
 
     def __init__(self, encoder, n_classes):
         super().__init__()
+        require_encoder(encoder)
         require_positive(n_classes=n_classes)
         self.encoder = encoder
         self.head = nn.Linear(encoder.d_model, n_classes)
@@ -223,26 +263,32 @@ class TokenClassifier(nn.Module):
         return self.head(self.encoder(ids, keep_mask))
 
 
+SCHEMES = ("xavier", "torch", "deepnorm")
+DRAWN = (nn.Linear, TokenEmbedding, LearnedPositionalEmbedding, LayerNorm, RMSNorm)
+
+
 def initialize(module, scheme="xavier"):
     """Draw all weights of a module anew, in place. Returns the module.
 
     Schemes: "xavier": Xavier-uniform linear maps, zero biases, what every module here starts
     with; "torch": what ``nn.Linear`` does by itself; "deepnorm": Xavier with the gain
     (8N)^(-1/4) on values, output projections and feed-forward maps, and residuals scaled by
-    (2N)^(1/4), for Post-LN stacks of N layers (Wang et al. 2022, encoder-only). Embeddings are
-    N(0, 1/d_model) with a zero row of padding in every scheme.
+    (2N)^(1/4), for Post-LN stacks of N layers (Wang et al. 2022, encoder-only). In every scheme
+    embeddings are N(0, 1/d_model) with a zero row of padding, and norms scale by 1.
 
-    Raises: ValueError for an unknown scheme.
+    Raises: ValueError for an unknown scheme, and for "deepnorm" without Post-LN layers.
     """
     require_choice("scheme", scheme, SCHEMES)
     layers = [m for m in module.modules() if isinstance(m, EncoderLayer)]
+    if scheme == "deepnorm" and {layer.norm for layer in layers} != {"post"}:
+        raise ValueError('"deepnorm" is made for Post-LN: build the layers with norm="post"')
     for part in module.modules():
-        if isinstance(part, nn.Linear):
-            part.reset_parameters() if scheme == "torch" else xavier_linear_(part)
-        elif isinstance(part, TokenEmbedding | LearnedPositionalEmbedding):
+        if isinstance(part, nn.Linear) and scheme != "torch":
+            xavier_linear_(part)
+        elif isinstance(part, DRAWN):
             part.reset_parameters()
     for layer in layers:
-        layer.residual_scale = (2 * len(layers)) ** 0.25 if scheme == "deepnorm" else 1.0
+        layer.residual_scale.fill_((2 * len(layers)) ** 0.25 if scheme == "deepnorm" else 1.0)
         if scheme == "deepnorm":
             _shrink(layer, (8 * len(layers)) ** -0.25)
     return module

@@ -31,7 +31,7 @@ class FeedForward(nn.Module):
         super().__init__()
         require_positive(d_model=d_model, d_ff=d_ff)
         require_dropout(dropout)
-        if activation not in ACTIVATIONS:
+        if activation not in tuple(ACTIVATIONS):
             raise ValueError(f"activation must be one of {tuple(ACTIVATIONS)}, got {activation!r}")
         self.d_model = d_model
         self.w_1 = nn.Linear(d_model, d_ff)

@@ -23,12 +23,13 @@ import numpy as np
 import torch
 from cycler import cycler
 from matplotlib import font_manager
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
 __all__ = [
     "plot_attention",
     "plot_bars",
     "plot_dot_product_by_offset",
+    "plot_gradient_norms",
     "plot_heatmap",
     "plot_lines",
     "plot_positional_encoding",
@@ -782,6 +783,81 @@ def _draw_bars(ax, arrays: Mapping[str, np.ndarray]) -> None:
         ax.bar_label(bars, [f"{value:{pattern}}" for value in y], padding=2, fontsize=8)
     ax.axhline(0, color="#333333", linewidth=0.8)
     ax.margins(y=0.12)
+
+
+def _norm_series(norms) -> dict[str, np.ndarray]:
+    if not isinstance(norms, Mapping) or not norms:
+        raise ValueError(f"norms must map at least one name to norms; got {norms!r}")
+    series = {}
+    for name, values in norms.items():
+        gaps = [math.nan if value is None else float(value) for value in values]
+        if not gaps or min((value for value in gaps if value == value), default=0) < 0:
+            raise ValueError(f"norms[{name!r}] must hold one norm of at least 0 per layer")
+        series[str(name)] = np.array(gaps)
+    return series
+
+
+def _mark_unfinished(ax, lines: Mapping[str, np.ndarray]) -> None:
+    """Write what a logarithmic axis cannot show: no gradient, zero, inf, NaN."""
+    notes = []
+    for name, y in lines.items():
+        layers = [i + 1 for i, value in enumerate(y) if not 0 < value < math.inf]
+        words = {"inf": [i for i in layers if y[i - 1] == math.inf],
+                 "0": [i for i in layers if y[i - 1] == 0],
+                 "none or NaN": [i for i in layers if y[i - 1] != y[i - 1]]}  # fmt: skip
+        notes += [
+            f"{name}: {word} at layer {', '.join(map(str, at))}" for word, at in words.items() if at
+        ]
+    if notes:
+        text = "\n".join(map(_printable_lines, notes))
+        ax.text(0.02, 0.02, text, transform=ax.transAxes, va="bottom", fontsize=9)
+
+
+def _log_ticks(ax, values: np.ndarray) -> None:
+    """A logarithmic y axis with ticks 0.1, 0.2, 0.5, 1; over a long way only powers of ten."""
+    ax.set_yscale("log")
+    shown = values[np.isfinite(values)]
+    far = shown.size and math.log10(shown.max() / shown.min()) > 3
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if far else (1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+@_in_book_style
+def plot_gradient_norms(
+    norms: Mapping[str, Sequence[float | None]],
+    *,
+    title: str,
+    xlabel: str = "layer (1 = next to the input)",
+    ylabel: str = "gradient norm",
+    ax=None,
+):
+    """Draw one norm per layer for each name, on a logarithmic axis.
+
+    Args:
+        norms: name -> N numbers of at least 0, the first for the layer next to the input, as
+            ``diagnostics.layer_gradient_norms`` gives them. None or NaN, 0 and inf cannot be
+            drawn on this axis: they make a gap, and a note in the figure says where.
+        title, xlabel, ylabel: with units.
+        ax: axes to draw into.
+
+    Returns:
+        ``(fig, ax)``.
+
+    Raises:
+        ValueError: norms names nothing, holds no number, or a negative one.
+    """
+    series = _norm_series(norms)
+    fig, ax = _axes(ax)
+    drawn = {name: np.where(np.isfinite(y) & (y > 0), y, np.nan) for name, y in series.items()}
+    lines = {name: (np.arange(1, len(y) + 1), y) for name, y in drawn.items()}
+    _draw_lines(ax, lines)
+    _log_ticks(ax, np.concatenate(list(drawn.values())))
+    _whole_ticks(ax.xaxis, max(map(len, series.values())))
+    _legend(ax)
+    _mark_unfinished(ax, series)
+    _decorate(ax, title, xlabel, ylabel)
+    return fig, ax
 
 
 @_in_book_style

@@ -7,8 +7,6 @@ packs the three input projections of attention into one (3D, D) matrix; nothing 
 import torch
 from torch import nn
 
-from encoder_lib.feed_forward import ACTIVATIONS
-
 
 def copy_from_torch(ours, theirs):
     """Copy the weights of a torch module into its twin here, in place. Returns ours.
@@ -66,6 +64,8 @@ def _linear_pairs(ours, theirs):
 
 def _norm_pairs(ours, theirs):
     _same("eps", ours.eps, theirs.eps)
+    if theirs.weight is None or theirs.bias is None:
+        raise ValueError("torch's norm has no weight or no bias; ours has both")
     return [(ours.weight, theirs.weight), (ours.bias, theirs.bias)]
 
 
@@ -84,9 +84,9 @@ def _attention_pairs(ours, theirs):
 
 def _layer_pairs(ours, theirs):
     _same("norm", ours.norm, "pre" if theirs.norm_first else "post")
-    _same("residual_scale", ours.residual_scale, 1.0)
-    relu = isinstance(ours.feed_forward.activation, ACTIVATIONS["relu"])
-    _same("activation", "relu" if relu else "gelu", _activation_name(theirs))
+    _same("residual_scale", float(ours.residual_scale), 1.0)
+    activations = (ours.feed_forward.activation, theirs.activation)
+    _same("activation", *map(_activation_name, activations))
     return [
         *_attention_pairs(ours.attention, theirs.self_attn),
         *_linear_pairs(ours.feed_forward.w_1, theirs.linear1),
@@ -96,8 +96,7 @@ def _layer_pairs(ours, theirs):
     ]
 
 
-def _activation_name(theirs):
-    function = theirs.activation
+def _activation_name(function):
     if function is nn.functional.relu or isinstance(function, nn.ReLU):
         return "relu"
     tanh = getattr(function, "approximate", "none") != "none"

@@ -218,7 +218,7 @@ def scaled_dot_product_attention(q, k, v, mask=None, dropout_p=0.0):
     else:
         mask = as_score_mask(mask, scores.shape)
         empty = ~mask.any(dim=-1, keepdim=True)                # queries without any key
-        # -inf everywhere in a row would give 0/0, in the gradient too, so those rows wait.
+        # A row of -inf alone gives 0/0, and NaN weights make NaN gradients: those rows wait.
         scores = scores.masked_fill(~(mask | empty), -math.inf)
         weights = scores.softmax(dim=-1).masked_fill(empty, 0.0)
     return F.dropout(weights, dropout_p) @ v, weights          # (..., L_q, d_v), (..., L_q, L_k)

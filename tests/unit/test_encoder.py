@@ -18,6 +18,7 @@ from encoder_lib.encoder import (
     TokenClassifier,
     TransformerEncoder,
     initialize,
+    masked_first,
     masked_max,
     masked_mean,
 )
@@ -110,6 +111,16 @@ def test_norms_survive_half_precision(norm):
 
 
 @pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+@pytest.mark.parametrize(
+    ("eps", "error"), [(0, ValueError), (-1e-5, ValueError), (math.inf, ValueError),
+                       (math.nan, ValueError), ("1e-5", TypeError), (None, TypeError)]
+)  # fmt: skip
+def test_norms_refuse_an_eps_that_is_not_positive(norm, eps, error):
+    with pytest.raises(error, match="eps"):
+        norm(4, eps=eps)
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
 def test_norms_refuse_other_widths(norm):
     with pytest.raises(ValueError, match=r"d_model=4.*\(2, 5\)"):
         norm(4)(torch.zeros(2, 5))
@@ -160,7 +171,7 @@ def test_e10_gelu_is_the_exact_one():
 
 @pytest.mark.parametrize(
     ("bad", "error"), [({"activation": "swish"}, "swish"), ({"d_ff": 0}, "d_ff"),
-                       ({"dropout": 1}, "dropout")]
+                       ({"activation": ["relu"]}, "activation"), ({"dropout": 1}, "dropout")]
 )  # fmt: skip
 def test_feed_forward_refuses(bad, error):
     with pytest.raises(ValueError, match=error):
@@ -272,6 +283,20 @@ def test_copying_refuses_other_eps_biases_and_kinds():
         copy_from_torch(LayerNorm(4), nn.Linear(4, 4))
     with pytest.raises(TypeError, match="FeedForward and LayerNorm"):
         copy_from_torch(FeedForward(4, 8), nn.LayerNorm(4))
+    for settings in ({"bias": False}, {"elementwise_affine": False}):
+        with pytest.raises(ValueError, match="no weight or no bias"):
+            copy_from_torch(LayerNorm(4), nn.LayerNorm(4, **settings))
+
+
+def test_copying_refuses_an_activation_the_twin_does_not_have():
+    ours, theirs = EncoderLayer(16, 4, 32, activation="gelu"), torch_stack(1, "pre", "gelu")
+    copy_from_torch(ours, theirs.layers[0])
+    ours.feed_forward.activation = nn.SiLU()
+    with pytest.raises(ValueError, match="activation.*SiLU.*gelu"):
+        copy_from_torch(ours, theirs.layers[0])
+    theirs.layers[0].activation = nn.GELU(approximate="tanh")
+    with pytest.raises(ValueError, match="activation.*gelu.*tanh"):
+        copy_from_torch(EncoderLayer(16, 4, 32, activation="gelu"), theirs.layers[0])
 
 
 @pytest.mark.parametrize(
@@ -400,10 +425,27 @@ def test_pooling_by_pencil():
     assert masked_max(h, keep).flatten().tolist() == [3, -7, 0]
     h[~keep] = torch.inf  # what stands in the padding does not matter, however large
     assert masked_mean(h, keep).flatten().tolist() == [2, -7, 0]
-    for pool in (masked_mean, masked_max):
+    assert masked_first(h, keep).flatten().tolist() == [1, -7, 0]
+    for pool in (masked_mean, masked_max, masked_first):
         with pytest.raises(ValueError, match="keep_mask"):
             pool(h, keep[:2])
         assert pool(h.half(), keep).dtype == torch.float16
+
+
+@pytest.mark.parametrize("pool", [masked_mean, masked_max, masked_first])
+def test_pooling_refuses_what_is_not_features(pool):
+    with pytest.raises(ValueError, match=r"\(B, L, D\).*\(2, 5\)"):
+        pool(torch.zeros(2, 5), KEEP)
+    with pytest.raises(ValueError, match=r"L >= 1.*\(2, 0, 4\)"):
+        pool(torch.zeros(2, 0, 4), torch.zeros(2, 0).bool())
+    with pytest.raises(TypeError, match="int64"):
+        pool(torch.zeros(2, 5, 4).long(), KEEP)
+
+
+def test_half_precision_does_not_overflow_in_the_mean():
+    h = torch.full((1, 3000, 2), 60.0, dtype=torch.float16)  # the sum is 180,000, above 65,504
+    keep = torch.ones(1, 3000, dtype=torch.bool)
+    assert masked_mean(h, keep).tolist() == [[60.0, 60.0]]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "first"])
@@ -413,6 +455,23 @@ def test_classifier_does_not_see_the_padding(pooling):
     assert logits.shape == (2, 3) and not torch.allclose(logits.sum(-1), torch.ones(2))
     torch.testing.assert_close(m(F.pad(IDS, (0, 9))), logits, atol=1e-5, rtol=0)
     torch.testing.assert_close(m(IDS[1:, :3])[0], logits[1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "first"])
+def test_padding_may_stand_on_either_side(pooling):
+    m = EncoderClassifier(model(positions=None), 3, pooling).eval()
+    left, empty = torch.tensor([[0, 0, 4, 3, 2]]), torch.zeros(1, 5, dtype=torch.long)
+    torch.testing.assert_close(m(left), m(IDS[1:]), atol=1e-5, rtol=0)
+    assert torch.equal(m(empty)[0], m.head.bias)
+    both = m(torch.cat([IDS, empty]))
+    torch.testing.assert_close(both[:2], m(IDS), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("head", [EncoderClassifier, TokenClassifier])
+@pytest.mark.parametrize("wrong", [Encoder(1, 16, 4, 32), nn.Linear(4, 4), None])
+def test_heads_refuse_what_takes_no_ids(head, wrong):
+    with pytest.raises(TypeError, match="TransformerEncoder.*" + type(wrong).__name__):
+        head(wrong, 3)
 
 
 def test_token_classifier_gives_logits_per_token():
@@ -445,8 +504,31 @@ def test_initialize_schemes():
     assert m.encoder.layers[0].residual_scale == 4**0.25 and not linear.w_v.bias.any()
     assert not m.embedding.tokens.weight[0].any()
     assert initialize(m, "xavier").encoder.layers[0].residual_scale == 1.0
-    with pytest.raises(ValueError, match="kaiming.*|xavier"):
+    with pytest.raises(ValueError, match="xavier.*deepnorm.*kaiming"):
         initialize(m, "kaiming")
+
+
+def test_initialize_sets_norms_back():
+    for norm in (LayerNorm(4), RMSNorm(4)):
+        initialize(randomised(norm))
+        assert torch.equal(norm.weight, torch.ones(4))
+        assert not getattr(norm, "bias", torch.zeros(4)).any()
+
+
+def test_deepnorm_is_refused_without_post_ln_layers():
+    for module in (Encoder(2, 16, 4, 32, norm="pre"), FeedForward(4, 8)):
+        before = [p.clone() for p in module.parameters()]
+        with pytest.raises(ValueError, match="post"):
+            initialize(module, "deepnorm")
+        assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+
+
+def test_a_deepnorm_model_is_the_same_after_saving_and_loading():
+    saved = initialize(model(norm="post"), "deepnorm")
+    loaded = model(norm="post")
+    loaded.load_state_dict(saved.state_dict())
+    assert torch.equal(loaded(IDS), saved(IDS))
+    assert not torch.allclose(model(norm="post")(IDS), saved(IDS))
 
 
 def test_every_module_starts_as_xavier():

@@ -21,6 +21,7 @@ from encoder_lib.plotting import (
     plot_attention,
     plot_bars,
     plot_dot_product_by_offset,
+    plot_gradient_norms,
     plot_heatmap,
     plot_lines,
     plot_positional_encoding,
@@ -392,6 +393,9 @@ def test_the_mask_hides_keys_only_when_queries_are_other_tokens():
         (lambda: plot_dot_product_by_offset(torch.eye(3), ()), ValueError, "empty"),
         (lambda: plot_dot_product_by_offset(torch.eye(3), keys=torch.eye(2)), ValueError,
          "width 3 .* width 2"),
+        (lambda: plot_gradient_norms({}, title="t"), ValueError, "at least one"),
+        (lambda: plot_gradient_norms({"a": []}, title="t"), ValueError, "'a'.*one norm"),
+        (lambda: plot_gradient_norms({"a": [-1.0]}, title="t"), ValueError, "'a'.*at least 0"),
         (lambda: save_figure(plt.figure(), "figure.jpg"), ValueError, "figure.jpg"),
     ],
 )  # fmt: skip
@@ -533,6 +537,27 @@ def test_dot_products_with_keys_are_not_symmetric():
     assert ax.lines[0].get_ydata().tolist() == [8.0, 12.0]
 
 
+def test_gradient_norms_stand_at_their_layers_on_a_log_axis():
+    _, ax = plot_gradient_norms({"Post-LN": [1.0, 10.0], "Pre-LN": [0.5, 0.25, 2.0]}, title="t")
+    post, pre = ax.get_lines()
+    assert list(post.get_xdata()) == [1, 2] and list(pre.get_xdata()) == [1, 2, 3]
+    assert list(post.get_ydata()) == [1, 10] and list(pre.get_ydata()) == [0.5, 0.25, 2]
+    assert ax.get_yscale() == "log" and "layer" in ax.get_xlabel() and not ax.texts
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["Post-LN", "Pre-LN"]
+
+
+def test_k14_what_a_log_axis_cannot_show_is_written():
+    norms = {"a": [1.0, None, float("inf")], "b": [0.0, float("nan"), 2.0]}
+    fig, ax = plot_gradient_norms(norms, title="t")
+    draw(fig)
+    said = ["a: inf at layer 3", "a: none or NaN at layer 2", "b: 0 at layer 1",
+            "b: none or NaN at layer 2"]  # fmt: skip
+    assert [text.get_text().split("\n") for text in ax.texts] == [said]
+    assert norms["a"][1] is None
+    assert [list(line.get_ydata()[np.isfinite(line.get_ydata())]) for line in ax.get_lines()] == [
+        [1], [2]]  # fmt: skip
+
+
 def test_lines_differ_without_colour():
     _, ax = plot_lines({f"line {k}": [k, 2 * k] for k in range(7)}, **NAMES)
     assert len({line.get_marker() for line in ax.lines}) == 7
@@ -667,6 +692,7 @@ def all_helpers(ax=None):
     yield plot_dot_product_by_offset(torch.eye(3), (0, 1), ax=ax)
     yield plot_lines({"a": [1, 2]}, ax=ax, **NAMES)
     yield plot_bars({"a": [1, 2]}, ["x", "y"], ax=ax, **NAMES)
+    yield plot_gradient_norms({"a": [1, 2]}, title="t", ax=ax)
 
 
 def test_helpers_draw_into_given_axes_and_open_no_figure():
