@@ -26,6 +26,7 @@ from site_browser import (
     set_theme,
 )
 from site_build import build_or_fail, tiny_book
+from site_explorers import ROOTS, explorer_calls, still_controls
 
 import project
 from encoder_lib.embedding import sinusoidal_table
@@ -325,6 +326,15 @@ def test_explorer_of_the_book_moves_without_a_kernel(browser, site, address, fro
         assert (after := readout.inner_text()) != before
         root.locator(".eb-pe-heat").click(position={"x": 120, "y": 200})
         assert readout.inner_text() != after
+        assert (visit.errors, visit.external) == ([], [])
+
+
+@pytest.mark.parametrize("document", NOTEBOOKS)
+def test_every_explorer_of_a_chapter_moves(browser, address, document):
+    calls = explorer_calls(project.ROOT / f"{document}.ipynb")
+    with Visit(browser, f"{address}/{document}.html") as visit:
+        assert visit.page.locator(ROOTS).count() == len(calls), calls
+        assert still_controls(visit.page) == []
         assert (visit.errors, visit.external) == ([], [])
 
 

@@ -14,7 +14,11 @@ import pytest
 import encoder_lib
 
 PACKAGE = Path(encoder_lib.__file__).parent
-SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.glob("*.py"))}
+SOURCES = {  # a package by its own name ("widgets"), its modules as "widgets.mask"
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"):
+    path.read_text(encoding="utf-8")
+    for path in sorted(PACKAGE.rglob("*.py"))
+}  # fmt: skip
 MODULES = {name: source for name, source in SOURCES.items() if name != "__init__"}
 
 CORE = ["embedding", "masks", "attention", "feed_forward", "normalization", "encoder"]
@@ -58,11 +62,12 @@ def may_import(name):
         return set(CORE[: CORE.index(name)])
     if name in MIDDLE:
         return {*CORE, *MIDDLE} - {name}
-    return {*CORE, *MIDDLE, "plotting"} if name == "widgets" else {*CORE, *MIDDLE}
+    return {*CORE, *MIDDLE, "plotting", "widgets"} if name == "widgets" else {*CORE, *MIDDLE}
 
 
 def import_faults(name, source):
     """What the module ``name`` imports against the rules, as sentences."""
+    name = name.split(".")[0]  # a module of a package keeps the rules of the package
     if name not in CORE + MIDDLE + TOP:
         return [f"{name}: not in any layer; decide which"]
     standard = {"math"} if name in CORE else set(sys.stdlib_module_names)
@@ -193,6 +198,9 @@ def loaded_by(statement, suspects):
         ("plotting", "import ipywidgets"),
         ("widgets", "import matplotlib"),
         ("widgets", "import numpy"),
+        ("widgets.mask", "import matplotlib"),
+        ("widgets.mask", "from encoder_lib.checks import report"),
+        ("masks", "from encoder_lib.widgets.mask import masked_weights"),
         ("helpers", "import math"),
     ],
 )
@@ -210,6 +218,7 @@ def test_the_import_rule_finds(name, source):
         ("training", "from encoder_lib.text import batches\nfrom encoder_lib.encoder import x"),
         ("plotting", "import numpy\nfrom encoder_lib.diagnostics import attention_entropy"),
         ("widgets", "from encoder_lib import plotting\nfrom IPython.display import HTML"),
+        ("widgets.mask", "import torch\nfrom encoder_lib.widgets._page import page"),
     ],
 )
 def test_the_import_rule_allows(name, source):

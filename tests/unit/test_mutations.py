@@ -1,91 +1,24 @@
-"""Wrong attentions that look right: every one must be caught by the checks used on the library.
+"""Wrong attentions that look right: every one must be caught.
 
-The forms and what a check must say about them: a mutant is *killed* when one check fails. Two
-forms are valid attentions with another layout of the weights: they pass all that does not compare
-copied weights.
+First by eight short checks, the ones a reader can copy; then by the library's own tests, which run
+with the wrong form in the library's place. A mutant is *killed* when one of them fails. Two forms
+are valid attentions with another layout of the weights: only copied weights tell them apart.
 """
 
-import math
+import os
+import re
+import sys
 
 import pytest
 import torch
 from torch import nn
 
+import project
 from encoder_lib.attention import MultiHeadAttention
+from mutants import OTHER_LAYOUT, SCALE_AND_MASK, WRONG, mutant
 
 KEEP = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
 SQUARE = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0]]).bool()
-
-
-class Mutable(nn.Module):
-    """Multi-head attention spelt out, with one step replaced by ``form``."""
-
-    def __init__(self, form, d_model=16, n_heads=4):
-        super().__init__()
-        self.form, self.H = form, n_heads
-        for name in ("w_q", "w_k", "w_v", "w_o"):
-            setattr(self, name, nn.Linear(d_model, d_model))
-
-    def split(self, x):
-        b, length, d = x.shape
-        if self.form == "badsplit":
-            return x.reshape(b, self.H, length, d // self.H)
-        if self.form == "interleaved_heads":
-            return x.view(b, length, d // self.H, self.H).permute(0, 3, 1, 2)
-        return x.view(b, length, self.H, d // self.H).transpose(1, 2)
-
-    def merge(self, x):
-        if self.form == "badmerge":
-            return x.reshape(x.size(0), x.size(2), -1)
-        if self.form == "interleaved_heads":
-            return x.permute(0, 2, 3, 1).flatten(2)
-        return x.transpose(1, 2).flatten(2)
-
-    def projections(self, x):
-        q, k, v = self.w_q(x), self.w_k(x), self.w_v(x)
-        if self.form == "qk_swapped":
-            q, k = k, q
-        if self.form == "shared_qkv":
-            k = v = q
-        return q, k, x if self.form == "no_vproj" else v
-
-    def scale(self, d_k):
-        names = {"no_scale": 1.0, "scale_dmodel": math.sqrt(d_k * self.H), "scale_dk": d_k}
-        return names.get(self.form, math.sqrt(d_k))
-
-    def hide(self, scores, keep):
-        if keep is None or self.form in ("mask_ignored", "mask_after_softmax"):
-            return scores
-        mask = keep[:, None, None, :]
-        if self.form == "mask_inverted":
-            mask = ~mask
-        if self.form == "mask_query":
-            mask = keep[:, None, :, None] | torch.zeros_like(scores, dtype=torch.bool)
-        if self.form == "mask_B_L_broadcast" and keep.size(0) == keep.size(1):
-            mask = keep
-        fill = {"mask_zero_before_softmax": 0.0, "mask_query": -1e9}.get(self.form, -torch.inf)
-        if self.form == "mask_small_neg":
-            return scores - 3.0 * ~mask
-        return scores.masked_fill(~mask, fill)
-
-    def weigh(self, scores):
-        if self.form == "sigmoid":
-            return scores.sigmoid()
-        axis = {"softmax_query": -2, "batch_attn": 0}.get(self.form, -1)
-        return scores.softmax(axis)
-
-    def forward(self, x, keep=None, return_weights=False):
-        q, k, v = (self.split(y) for y in self.projections(x))
-        scores = self.hide(q @ k.transpose(-2, -1) / self.scale(q.size(-1)), keep)
-        weights = self.weigh(scores)
-        if self.form == "mask_after_softmax" and keep is not None:
-            weights = weights * keep[:, None, None, :]
-        if self.form == "dropout_always":
-            weights = torch.dropout(weights, 0.2, True)
-        used = weights.transpose(-2, -1) if self.form == "attn_transposed" else weights
-        out = self.merge(used @ v)
-        out = out if self.form == "no_oproj" else self.w_o(out)
-        return (out, weights) if return_weights else out
 
 
 def randomise(module):
@@ -162,39 +95,30 @@ WITHOUT_A_REFERENCE = (
 )
 COPIED_WEIGHTS = (equals_torch_padded, equals_torch_when_batch_and_length_coincide)
 
-WRONG = (
-    "no_scale", "scale_dmodel", "scale_dk", "softmax_query", "sigmoid", "attn_transposed",
-    "mask_ignored", "mask_inverted", "mask_query", "mask_zero_before_softmax",
-    "mask_after_softmax", "mask_small_neg", "mask_B_L_broadcast", "badsplit", "badmerge",
-    "no_oproj", "no_vproj", "shared_qkv", "batch_attn", "dropout_always",
-)  # fmt: skip
-OTHER_LAYOUT = ("interleaved_heads", "qk_swapped")
-
-
 def failed(module, checks):
     torch.manual_seed(2)
     return [check.__name__ for check in checks if not check(module)]
 
 
-@pytest.mark.parametrize("build", [lambda: Mutable("correct"), lambda: MultiHeadAttention(16, 4)])
+@pytest.mark.parametrize("build", [mutant("correct"), MultiHeadAttention])
 def test_right_attentions_pass_every_check(build):
-    assert failed(randomise(build()), WITHOUT_A_REFERENCE + COPIED_WEIGHTS) == []
+    assert failed(randomise(build(16, 4)), WITHOUT_A_REFERENCE + COPIED_WEIGHTS) == []
 
 
 @pytest.mark.parametrize("form", WRONG)
 def test_wrong_attentions_are_caught(form):
-    assert failed(randomise(Mutable(form)), WITHOUT_A_REFERENCE + COPIED_WEIGHTS)
+    assert failed(randomise(mutant(form)(16, 4)), WITHOUT_A_REFERENCE + COPIED_WEIGHTS)
 
 
 @pytest.mark.parametrize("form", OTHER_LAYOUT)
 def test_other_layouts_fail_only_where_weights_are_copied(form):
-    module = randomise(Mutable(form))
+    module = randomise(mutant(form)(16, 4))
     assert failed(module, WITHOUT_A_REFERENCE) == []
     assert failed(module, COPIED_WEIGHTS)
 
 
 def test_only_the_square_batch_finds_the_silent_broadcast():
-    module = randomise(Mutable("mask_B_L_broadcast"))
+    module = randomise(mutant("mask_B_L_broadcast")(16, 4))
     everything = failed(module, WITHOUT_A_REFERENCE + COPIED_WEIGHTS)
     assert everything == ["equals_torch_when_batch_and_length_coincide"]
 
@@ -202,5 +126,42 @@ def test_only_the_square_batch_finds_the_silent_broadcast():
 def test_shapes_alone_find_nothing():
     x = torch.randn(2, 5, 16)
     for form in WRONG:
-        out, weights = Mutable(form)(x, KEEP, True)
+        out, weights = mutant(form)(16, 4)(x, KEEP, True)
         assert out.shape == (2, 5, 16) and weights.shape == (2, 4, 5, 5)
+
+
+# --- the library's own tests --------------------------------------------------------------------
+
+
+RIGHT = ("module:correct", "function:correct")
+INJECTED = (
+    *(f"module:{form}" for form in WRONG + OTHER_LAYOUT),
+    *(f"function:{form}" for form in SCALE_AND_MASK),
+)
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """What the library's tests of attention say, up to the first failure, about each form."""
+    if not hasattr(os, "fork"):
+        pytest.skip("this system cannot fork")
+    folder = tmp_path_factory.mktemp("reports")
+    command = [sys.executable, project.ROOT / "tests" / "support" / "mutants.py", folder]
+    path = f"{project.ROOT}:{project.ROOT / 'tests' / 'support'}"
+    result = project.run(*command, *RIGHT, *INJECTED, PYTHONPATH=path, OMP_NUM_THREADS="1")
+    assert result.returncode == 0, result.stderr[-2000:]
+    return {path.stem.replace("-", ":"): path.read_text("utf-8") for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("form", RIGHT)
+def test_the_suite_passes_with_the_right_form_injected(form, reports):
+    assert reports[form].splitlines()[-1] == "0", reports[form][-2000:]
+
+
+@pytest.mark.parametrize("form", INJECTED)
+def test_the_suite_kills(form, reports):
+    report = reports[form]
+    assert report.splitlines()[-1] == "1", report[-2000:]
+    # killed by a wrong number, not because the injected form could not run
+    assert re.search(r"^1 failed", report, re.MULTILINE), report[-2000:]
+    assert re.search(r"^E +(AssertionError|assert)", report, re.MULTILINE), report[-2000:]

@@ -1,17 +1,12 @@
-"""Interactive figures that need no kernel and no network.
-
-Each function returns an ``IPython.display.HTML`` object: drawings and text that stand on their
-own where scripts are stripped, and a script that lets the reader move them. Every number shown
-is rounded once, in Python; the script only picks and draws. The same call gives the same string.
-"""
+"""The explorer of the sinusoidal positional encoding."""
 
 import json
 import math
-import re
 
 from IPython.display import HTML
 
 from encoder_lib.embedding import require_positive, sinusoidal_table
+from encoder_lib.widgets._page import STYLE, decimal, embed, rect, require_key, runs, svg, text
 
 MAX_D_MODEL = 64
 MAX_LENGTH = 64
@@ -72,12 +67,7 @@ def _require_sizes(d_model, length, key):
         raise ValueError(f"d_model must be even and at most {MAX_D_MODEL}, got {d_model}")
     if not 2 <= length <= MAX_LENGTH:
         raise ValueError(f"length must be between 2 and {MAX_LENGTH}, got {length}")
-    if not isinstance(key, str):
-        raise TypeError(f"key must be a string, got {type(key).__name__}")
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", key):
-        raise ValueError(
-            f"key must be a letter followed by letters, digits and dashes, got {key!r}"
-        )
+    require_key(key)
 
 
 def _start(name, value, default, largest):
@@ -122,12 +112,6 @@ def _wavelength(positions):
     return f"{positions:.1f}" if positions < 100 else f"{positions:,.0f}"
 
 
-def _decimal(value, places):
-    """A whole number of 10**-places as text, with a true minus sign: (-594, 3) -> '−0.594'."""
-    digits = str(abs(value)).rjust(places + 1, "0")
-    return f"{'−' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
-
-
 def _fields(data):
     """The words and numbers of the read-out for the state the figure starts in."""
     p, i, k = (data["start"][name] for name in "pik")
@@ -135,11 +119,11 @@ def _fields(data):
     return {
         "p": p, "i": i, "k": k, "q": p + k, "a": 2 * i, "b": 2 * i + 1,
         "wave": data["wave"][i],
-        "step": _decimal(data["turn"][i][1], 1), "turn": _decimal(data["turn"][i][k], 1),
-        "sin_p": _decimal(here[2 * i], 3), "cos_p": _decimal(here[2 * i + 1], 3),
-        "sin_q": _decimal(there[2 * i], 3), "cos_q": _decimal(there[2 * i + 1], 3),
-        "dot": _decimal(data["dot"][k], 2), "dot_self": _decimal(data["dot"][0], 2),
-        "share": _decimal(data["table"][k][2 * i + 1], 3),
+        "step": decimal(data["turn"][i][1], 1), "turn": decimal(data["turn"][i][k], 1),
+        "sin_p": decimal(here[2 * i], 3), "cos_p": decimal(here[2 * i + 1], 3),
+        "sin_q": decimal(there[2 * i], 3), "cos_q": decimal(there[2 * i + 1], 3),
+        "dot": decimal(data["dot"][k], 2), "dot_self": decimal(data["dot"][0], 2),
+        "share": decimal(data["table"][k][2 * i + 1], 3),
     }  # fmt: skip
 
 
@@ -154,21 +138,6 @@ def _colour(level):
     return "#" + "".join(f"{round(channel):02x}" for channel in mix)
 
 
-def _runs(levels, level):
-    """Cells of one level as an SVG path: runs along each row, one unit per cell."""
-    path = []
-    for y, row in enumerate(levels):
-        x = 0
-        while x < len(row):
-            if row[x] != level:
-                x += 1
-                continue
-            end = next((e for e in range(x, len(row)) if row[e] != level), len(row))
-            path.append(f"M{x} {y}h{end - x}")
-            x = end
-    return "".join(path)
-
-
 def _heat_map(data):
     """The table as a heat map: rows are positions, columns are dimensions."""
     d, length, box = data["d"], data["length"], data["heat"]
@@ -179,7 +148,7 @@ def _heat_map(data):
     paths = "".join(
         f'<path stroke="{_colour(level)}" d="{path}"/>'
         for level in range(LEVELS)
-        if (path := _runs(cells, level))
+        if (path := runs(cells, level))
     )
     grid = (
         f'<g transform="translate({box["x"]} {box["y"]}) '
@@ -190,18 +159,18 @@ def _heat_map(data):
     marks = '<rect class="eb-pe-row eb-pe-halo"/><rect class="eb-pe-row eb-pe-mark"/>'
     marks += '<rect class="eb-pe-col eb-pe-halo"/><rect class="eb-pe-col eb-pe-mark"/>'
     marks = _place_marks(marks, data)
-    title = _text(8, 11, "PE: position down, dimension across", "start", True)
+    title = text(8, 11, "PE: position down, dimension across", "start", True)
     key = _colour_key(box)
     label = f"Heat map of the table: {length} positions down, {d} dimensions across"
-    return _svg("heat", 290, 392, label, title + ticks + grid + marks + key)
+    return svg("heat", 290, 392, label, title + ticks + grid + marks + key)
 
 
 def _place_marks(marks, data):
     """Give the marks of row p and pair i their places, as the script does later."""
     box, p, i = data["heat"], data["start"]["p"], data["start"]["i"]
     w, h = box["w"] / data["d"], box["h"] / data["length"]
-    row = _rect(box["x"] - 2, box["y"] + p * h, box["w"] + 4, h)
-    column = _rect(box["x"] + 2 * i * w, box["y"] - 2, 2 * w, box["h"] + 4)
+    row = rect(box["x"] - 2, box["y"] + p * h, box["w"] + 4, h)
+    column = rect(box["x"] + 2 * i * w, box["y"] - 2, 2 * w, box["h"] + 4)
     stroke = {"halo": 'stroke="#fff" stroke-width="4"', "mark": 'stroke="#c2185b" stroke-width="2"'}
     for name, place in (("row", row), ("col", column)):
         for kind, look in stroke.items():
@@ -210,20 +179,16 @@ def _place_marks(marks, data):
     return marks
 
 
-def _rect(x, y, width, height):
-    return f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-
-
 def _colour_key(box):
     """Swatches from -1 to 1 below the heat map."""
     step = 120 / LEVELS
     y = box["y"] + box["h"] + 14
     swatches = "".join(
-        f'<rect {_rect(box["x"] + 24 + n * step, y, step + 0.3, 9)} fill="{_colour(n)}"/>'
+        f'<rect {rect(box["x"] + 24 + n * step, y, step + 0.3, 9)} fill="{_colour(n)}"/>'
         for n in range(LEVELS)
     )
     return (
-        swatches + _text(box["x"] + 20, y + 9, "−1", "end") + _text(box["x"] + 24 + 124, y + 9, "1")
+        swatches + text(box["x"] + 20, y + 9, "−1", "end") + text(box["x"] + 24 + 124, y + 9, "1")
     )
 
 
@@ -244,7 +209,7 @@ def _waves(data):
     )
     frame = _frame(data, box, ("1", "0", "−1"))
     label = "Sine and cosine of the chosen pair over the positions, with p and p + k marked"
-    return _svg("waves", 320, 184, label, head + frame + lines + _uprights(data, box, "wave"))
+    return svg("waves", 320, 184, label, head + frame + lines + _uprights(data, box, "wave"))
 
 
 def _dot_chart(data):
@@ -264,9 +229,9 @@ def _dot_chart(data):
         f'<polyline class="eb-pe-dot" points="{" ".join(points)}" fill="none" stroke="#00694e"'
         ' stroke-width="2"/>'
     )
-    frame = _frame(data, box, (_decimal(top, 2), "", _decimal(low, 2)), "q")
+    frame = _frame(data, box, (decimal(top, 2), "", decimal(low, 2)), "q")
     label = "Dot product of position p with every position q: highest at q = p, same on both sides"
-    return _svg("dots", 320, 194, label, head + frame + line + _uprights(data, box, "dot"))
+    return svg("dots", 320, 194, label, head + frame + line + _uprights(data, box, "dot"))
 
 
 def _dot_range(data):
@@ -298,7 +263,7 @@ def _uprights(data, box, name):
         lines += (
             f'<g class="eb-pe-{name}-{mark}" transform="translate({x:.1f} 0)"{hide}>'
             f'<path d="M0 {box["y"]}v{box["h"]}" stroke="#c2185b" stroke-width="1.5"{dash}/>'
-            f"{_text(0, box['y'] - 3, 'p' if mark == 'p' else 'p+k', 'middle')}</g>"
+            f"{text(0, box['y'] - 3, 'p' if mark == 'p' else 'p+k', 'middle')}</g>"
         )
     return lines
 
@@ -307,17 +272,17 @@ def _frame(data, box, labels, name="position"):
     """Axes: three labels upwards, positions across."""
     x, y, w, h = (box[side] for side in "xywh")
     top, middle, bottom = labels
-    upward = _text(x - 6, y + 5, top, "end") + _text(x - 6, y + h / 2 + 4, middle, "end")
-    upward += _text(x - 6, y + h + 4, bottom, "end")
+    upward = text(x - 6, y + 5, top, "end") + text(x - 6, y + h / 2 + 4, middle, "end")
+    upward += text(x - 6, y + h + 4, bottom, "end")
     lines = (
         f'<path d="M{x} {y}v{h}h{w}M{x} {y + h / 2}h{w}" fill="none" stroke="currentColor"'
         ' stroke-width="1" opacity=".45"/>'
     )
     last = data["length"] - 1
     numbers = "".join(
-        _text(_across(data, box, q), y + h + 15, str(q), "middle") for q in _ticks(last)
+        text(_across(data, box, q), y + h + 15, str(q), "middle") for q in _ticks(last)
     )
-    return lines + upward + numbers + _text(x + w, y + h + 29, name, "end")
+    return lines + upward + numbers + text(x + w, y + h + 29, name, "end")
 
 
 def _ticks(last):
@@ -328,14 +293,14 @@ def _ticks(last):
 def _ticks_down(box, length):
     h = box["h"] / length
     return "".join(
-        _text(box["x"] - 6, box["y"] + (q + 0.5) * h + 4, str(q), "end") for q in _ticks(length - 1)
+        text(box["x"] - 6, box["y"] + (q + 0.5) * h + 4, str(q), "end") for q in _ticks(length - 1)
     )
 
 
 def _ticks_across(box, d, step):
     w = box["w"] / d
     return "".join(
-        _text(box["x"] + (j + 0.5) * w, box["y"] - 5, str(j), "middle") for j in range(0, d, step)
+        text(box["x"] + (j + 0.5) * w, box["y"] - 5, str(j), "middle") for j in range(0, d, step)
     )
 
 
@@ -346,16 +311,16 @@ def _clock(data):
     face = (
         f'<circle cx="{x}" cy="{y}" r="{r}" fill="none" stroke="currentColor" opacity=".45"/>'
         f'<path d="M{x - r} {y}h{2 * r}M{x} {y - r}v{2 * r}" stroke="currentColor" opacity=".25"/>'
-        + _text(x + r - 3, y + 12, "cos", "end")
-        + _text(x + 4, y - r + 13, "sin")
+        + text(x + r - 3, y + 12, "cos", "end")
+        + text(x + 4, y - r + 13, "sin")
     )
     arc = (
         f'<path class="eb-pe-arc" d="{_arc(data)}" fill="none" stroke="#00694e" stroke-width="3"/>'
     )
     hands = _hand(data, "q", p + k, ' stroke-dasharray="4 3"') + _hand(data, "p", p, "")
     label = "Unit circle: the chosen pair as a hand at position p and a second hand at p + k"
-    title = _text(8, 11, "The pair as the hand of a clock", "start", True)
-    return _svg("clock", 216, 212, label, title + face + arc + hands)
+    title = text(8, 11, "The pair as the hand of a clock", "start", True)
+    return svg("clock", 216, 212, label, title + face + arc + hands)
 
 
 def _hand(data, name, position, dash):
@@ -365,7 +330,7 @@ def _hand(data, name, position, dash):
     tip = f"{CLOCK['x'] + dx:.1f}", f"{CLOCK['y'] + dy:.1f}"
     # p stands beyond the tip, p+k beside its hand, so that they never cover each other.
     along, beside = (1.17, 0) if name == "p" else (0.62, 0.22)
-    label = _text(
+    label = text(
         f"{CLOCK['x'] + along * dx + beside * dy:.1f}",
         f"{CLOCK['y'] + along * dy - beside * dx + 4:.1f}",
         "p" if name == "p" else "p+k", "middle", css=f"eb-pe-name-{name}",
@@ -388,24 +353,6 @@ def _arc(data):
         for a in (begin, begin + turn)
     ]
     return f"M{ends[0]}A{r} {r} 0 {int(turn > math.pi)} 0 {ends[1]}"
-
-
-def _text(x, y, words, anchor="start", strong=False, css=""):
-    weight = ' font-weight="600"' if strong else ""
-    size = 12 if strong else 11
-    name = f' class="{css}"' if css else ""
-    return (
-        f'<text{name} x="{x if isinstance(x, str) else f"{x:g}"}"'
-        f' y="{y if isinstance(y, str) else f"{y:g}"}" font-size="{size}"{weight}'
-        f' text-anchor="{anchor}" fill="currentColor">{words}</text>'
-    )
-
-
-def _svg(name, width, height, label, body):
-    return (
-        f'<svg class="eb-pe-svg eb-pe-{name}" viewBox="0 0 {width} {height}" width="{width}"'
-        f' role="img" aria-label="{label}">{body}</svg>'
-    )
 
 
 # --- the page -----------------------------------------------------------------------------------
@@ -440,8 +387,8 @@ def _numbers(data):
     """Row p of the table in figures, one line per pair, folded."""
     p = data["start"]["p"]
     lines = "".join(
-        f"<tr><td>{i}</td><td>{wave}</td><td>{_decimal(data['table'][p][2 * i], 3)}</td>"
-        f"<td>{_decimal(data['table'][p][2 * i + 1], 3)}</td></tr>"
+        f"<tr><td>{i}</td><td>{wave}</td><td>{decimal(data['table'][p][2 * i], 3)}</td>"
+        f"<td>{decimal(data['table'][p][2 * i + 1], 3)}</td></tr>"
         for i, wave in enumerate(data["wave"])
     )
     return (
@@ -457,7 +404,6 @@ def _page(key, data):
     """The whole figure: style, drawings, read-out, data and script."""
     fields = _fields(data)
     readout = "".join(f"<p>{line.format(**fields)}</p>" for line in READOUT)
-    numbers = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
     return (
         f'<div class="eb-pe" id="{key}" role="group" aria-label="Positional encoding explorer">'
         f"<style>{STYLE}</style>{_controls(data)}"
@@ -470,58 +416,10 @@ def _page(key, data):
         '<div class="eb-pe-right eb-pe-readout" role="status" aria-live="polite">'
         f"{readout}</div></div>"
         f"{_numbers(data)}"
-        f'<script type="application/json" class="eb-pe-data">{numbers}</script>'
+        f'<script type="application/json" class="eb-pe-data">{embed(data)}</script>'
         f"<script>{SCRIPT.replace('KEY', json.dumps(key))}</script></div>"
     )
 
-
-STYLE = """
-.eb-pe{--eb-pe-ground:#fff;--eb-pe-ink:#23272e;--eb-pe-line:#bfc4cb;--eb-pe-mark:#c2185b;
-  --eb-pe-sin:#0072b2;--eb-pe-cos:#b34a00;--eb-pe-dot:#00694e;--eb-pe-on:#1f4e79;
-  --eb-pe-on-ink:#fff;box-sizing:border-box;max-width:760px;margin:.5em 0;padding:12px 14px;
-  border:1px solid var(--eb-pe-line);border-radius:6px;background:var(--eb-pe-ground);
-  color:var(--eb-pe-ink);font:14px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,
-  "Liberation Sans",Arial,sans-serif}
-html[data-theme=dark] .eb-pe,html[theme=dark] .eb-pe,[data-jp-theme-light=false] .eb-pe,
-  .vscode-dark .eb-pe{--eb-pe-ground:#1d2026;--eb-pe-ink:#dfe2e7;--eb-pe-line:#4a515c;
-  --eb-pe-mark:#ff8ab5;--eb-pe-sin:#6cc0f5;--eb-pe-cos:#f2a25c;--eb-pe-dot:#5fd3ac;
-  --eb-pe-on:#8ebbe6;--eb-pe-on-ink:#10151b}
-.eb-pe *{box-sizing:border-box}
-.eb-pe [hidden]{display:none}
-.eb-pe-controls{display:flex;flex-wrap:wrap;gap:6px 18px;align-items:end;margin-bottom:10px}
-.eb-pe-field{flex:1 1 150px;margin:0;font-weight:400;color:inherit}
-.eb-pe-field b{display:inline-block;min-width:2ch;font-variant-numeric:tabular-nums}
-.eb-pe-field input{display:block;width:100%;height:24px;margin:0;accent-color:var(--eb-pe-on)}
-.eb-pe-buttons span{display:inline-flex;gap:4px}
-.eb-pe-buttons{display:flex;flex-wrap:wrap;gap:4px 12px}
-.eb-pe button{min-height:28px;padding:2px 10px;border:1px solid var(--eb-pe-on);
-  border-radius:4px;background:none;color:inherit;font:inherit;cursor:pointer}
-.eb-pe button[aria-pressed=true]{background:var(--eb-pe-on);color:var(--eb-pe-on-ink)}
-.eb-pe :focus-visible{outline:3px solid var(--eb-pe-mark);outline-offset:2px}
-.eb-pe-panels{display:flex;flex-wrap:wrap;gap:8px 18px;align-items:flex-start}
-.eb-pe-left{flex:1 1 240px;max-width:300px}
-.eb-pe-right{flex:1.5 1 280px;min-width:0}
-.eb-pe-svg{display:block;width:100%;height:auto;color:inherit;overflow:visible}
-.eb-pe-heat{cursor:crosshair}
-.eb-pe-clock{max-width:216px}
-.eb-pe-sin,.eb-pe-cos,.eb-pe-dot,.eb-pe-arc{vector-effect:non-scaling-stroke}
-.eb-pe-sin{stroke:var(--eb-pe-sin)}
-.eb-pe-cos{stroke:var(--eb-pe-cos)}
-.eb-pe-dot,.eb-pe-arc{stroke:var(--eb-pe-dot)}
-.eb-pe-sin-text{fill:var(--eb-pe-sin)}
-.eb-pe-cos-text{fill:var(--eb-pe-cos)}
-.eb-pe-right path[stroke="#c2185b"],.eb-pe-clock line{stroke:var(--eb-pe-mark)}
-.eb-pe-clock circle[fill="#c2185b"]{fill:var(--eb-pe-mark)}
-.eb-pe .eb-pe-asleep{margin:0 0 .6em;font-size:12px;color:inherit}
-.eb-pe-hover{min-height:1.5em;margin:0;font-size:12px}
-.eb-pe .eb-pe-readout p{margin:0 0 .45em;color:inherit;font-variant-numeric:tabular-nums}
-.eb-pe-more{margin-top:6px}
-.eb-pe-more summary{cursor:pointer;font-weight:600}
-.eb-pe .eb-pe-table{width:auto;margin:6px 0 0;border-collapse:collapse;color:inherit;
-  font-size:13px;font-variant-numeric:tabular-nums}
-.eb-pe .eb-pe-table th,.eb-pe .eb-pe-table td{padding:2px 14px 2px 0;text-align:right;
-  color:inherit;background:none;border:0;border-bottom:1px solid var(--eb-pe-line)}
-"""
 
 SCRIPT = """
 (function () {
