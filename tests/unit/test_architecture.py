@@ -28,6 +28,7 @@ OUTSIDE = {  # beyond torch, which every module may use
     "plotting": {"matplotlib", "cycler", "numpy"},
     "widgets": {"IPython", "ipywidgets"},
     "pretrained": {"safetensors", "tokenizers"},
+    "training": {"tqdm"},
 }
 FUNCTION_LINES, CLASS_LINES = 30, 60
 

@@ -161,37 +161,6 @@ def test_wrong_arguments_are_named(change, error, words):
 # --- several heads --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["whole", "padded"])
-@pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
-@pytest.mark.parametrize("asked", [False, True], ids=["fused", "readable"])
-def test_multi_head_equals_torch(dtype, keep, train, asked):
-    theirs = randomised(nn.MultiheadAttention(16, 4, batch_first=True)).to(dtype).train(train)
-    ours = copy_from_torch(MultiHeadAttention(16, 4).to(dtype), theirs).train(train)
-    x = torch.randn(2, 5, 16, dtype=dtype, requires_grad=True)
-    y = x.detach().clone().requires_grad_()
-    ignore = None if keep is None else ~keep
-    out = ours(x, keep, asked)
-    out, weights = out if asked else (out, None)
-    expected, their_weights = theirs(
-        y, y, y, key_padding_mask=ignore, need_weights=asked, average_attn_weights=False
-    )
-    close = {"atol": TOLERANCE[dtype], "rtol": 0}
-    torch.testing.assert_close(out, expected, **close)
-    if asked:
-        torch.testing.assert_close(weights, their_weights, **close)
-    upstream = torch.randn_like(out)
-    (out * upstream).sum().backward()
-    (expected * upstream).sum().backward()
-    torch.testing.assert_close(x.grad, y.grad, **close)
-    packed = torch.cat([ours.w_q.weight.grad, ours.w_k.weight.grad, ours.w_v.weight.grad])
-    torch.testing.assert_close(packed, theirs.in_proj_weight.grad, **close)
-    biases = torch.cat([ours.w_q.bias.grad, ours.w_k.bias.grad, ours.w_v.bias.grad])
-    torch.testing.assert_close(biases, theirs.in_proj_bias.grad, **close)
-    torch.testing.assert_close(ours.w_o.weight.grad, theirs.out_proj.weight.grad, **close)
-    torch.testing.assert_close(ours.w_o.bias.grad, theirs.out_proj.bias.grad, **close)
-
-
 def test_copy_to_torch_is_the_reverse():
     ours = heads()
     theirs = copy_to_torch(ours, nn.MultiheadAttention(16, 4, batch_first=True)).eval()
