@@ -20,7 +20,7 @@ use_style()
 # %% [markdown]
 # ## One mixture or two?
 #
-# In chapter 03 *cut* listened to *boat* and to *water*, with equal weights, and became the average of their values. What does *cut* now know? Let the value of a word be its own axis, and swap the two words.
+# In chapter 03 *cut* listened to *boat* and to *water*, with equal weights, and became (nearly) the average of their values. What does *cut* now know? Let the value of a word be its own axis, and swap the two words.
 
 # %%
 value = {"boat": torch.tensor([1.0, 0.0]), "water": torch.tensor([0.0, 1.0])}
@@ -91,7 +91,7 @@ def heads_in_a_list(x):
 # \operatorname{MultiHead}(X) = [\,\text{head}_0, \dots, \text{head}_{H-1}\,]\, W_O, \qquad \text{head}_h = \operatorname{Attention}(X W_Q^h,\; X W_K^h,\; X W_V^h) \tag{5.1}
 # $$
 #
-# ([Vaswani et al. (2017)](../book/bibliography.md), section 3.2.2).
+# ([Vaswani et al. (2017)](../book/bibliography.md), section 3.2.2). Tokens are rows here, and biases are left out. `nn.Linear` stores the transpose: $W_O$ is `w_o.weight.T`.
 #
 # ## Then one projection and a split
 #
@@ -245,7 +245,7 @@ def torch_gradients(theirs):  # in our order: q, k, v, output
 # %% [markdown]
 # Compared are the output, the weights of every head, the gradient of the input and of all eight parameters, for a random upstream gradient. Torch's weights are by default the **mean** over the heads, of shape (B, L, L); `average_attn_weights=False` gives those of each head.
 #
-# The gradient of a weight is a sum over all tokens and can be large, and float32 keeps about seven digits. So the tolerance is meant for numbers up to 1; for a tensor with larger entries it grows with the largest.
+# The gradient of a weight is a sum over all tokens and can be large, and float32 keeps about seven digits. So the tolerance is meant for numbers up to 1; for a tensor with larger entries it grows with the largest. The row that is padding only stays out: torch's layer gives NaN there (chapter 04).
 
 # %%
 def compare(dtype, keep_mask, readable, tolerance):
@@ -254,7 +254,7 @@ def compare(dtype, keep_mask, readable, tolerance):
     a, b = (batch[:3].to(dtype, copy=True).requires_grad_() for _ in range(2))  # (B, L, D)
     out_a = ours(a, keep_mask, return_weights=readable)
     out_b, weights_b = theirs(b, b, b, key_padding_mask=mask, average_attn_weights=False)
-    out_a, weights_a = out_a if readable else (out_a, weights_b)
+    out_a, weights_a = out_a if readable else (out_a, weights_b)    # fused: none to compare
     upstream = torch.randn(out_a.shape, dtype=dtype)
     ((out_a * upstream).sum() + (out_b * upstream).sum()).backward()
     pairs = [(out_a, out_b), (weights_a, weights_b), (a.grad, b.grad)]
@@ -274,10 +274,13 @@ print(f"largest entry of all: {largest:.0f}")
 assert largest > 10
 
 # %% [markdown]
-# And back: weights that torch drew give torch's output in our module.
+# And back: torch's weights, with biases that are not 0, give torch's output in our module.
 
 # %%
 theirs = nn.MultiheadAttention(64, 4, batch_first=True)
+with torch.no_grad():
+    theirs.in_proj_bias.normal_()
+    theirs.out_proj.bias.normal_()
 ours = copy_from_torch(MultiHeadAttention(64, 4), theirs)
 torch.testing.assert_close(ours(batch), theirs(batch, batch, batch)[0], atol=1e-5, rtol=0)
 
@@ -364,15 +367,17 @@ for n, trained in models.items():
     assert 0.25 < min(scores) and max(scores) < 0.7 if n == 1 else min(scores) > 0.98
 
 # %% [markdown]
-# The same number of parameters and the same steps: two and eight heads are done, and one head is still in the region of guessing. Is it that one head cannot? We give it four times the steps.
+# The same number of parameters and the same steps: two and eight heads are done, and one head is still near or below 0.58, the value for both letters in a guessed order. Is it that one head cannot? We give it four times the steps.
 
 # %% tags=["nbval-ignore-output"]
-patient = train(1, seed=0, steps=1200)
-print(f"one head, 1200 steps: {accuracy(patient):.2f}")
-assert accuracy(patient) > accuracy(models[1][0]) + 0.15
+patients = [train(1, seed, steps=1200) for seed in range(3)]
+late = [accuracy(model) for model in patients]
+print("one head, 1200 steps:", "  ".join(f"{share:.2f}" for share in late))
+assert min(late) > max(accuracy(model) for model in models[1]) + 0.15
+patient = patients[0]
 
 # %% [markdown]
-# It gets on, slowly. And how? Let us see how much weight each head gives to the two places, on average over fresh strings.
+# It gets on, slowly, and how far depends on the seed. And how? Let us see how much weight each head gives to the two places, on average over fresh strings.
 
 # %%
 @torch.no_grad()
@@ -422,7 +427,7 @@ print(f"mean of two heads: one to the left {mean[0]:.2f}, two to the right {mean
 assert min(mean) > 0.25
 
 # %% [markdown]
-# > **Mind the condition.** The task was made for two heads. How many heads a real task wants is another question, and in large trained models many can be removed without much loss ([Michel et al. (2019)](../book/bibliography.md), [Voita et al. (2019)](../book/bibliography.md)). Chapter 12 tries it.
+# > **Mind the condition.** The task was made for two heads. How many heads a real task wants is another question, and in large trained models many can be removed without much loss ([Michel et al. (2019)](../book/bibliography.md), [Voita et al. (2019)](../book/bibliography.md)). Chapter 12 will try it.
 #
 # ## What heads cost
 #
@@ -485,13 +490,7 @@ with torch.no_grad():
 #
 # ## Which bias is dead?
 #
-# Four linear maps, four biases. The one of the keys adds the same $b$ to every key, and
-#
-# $$
-# q \cdot (k_j + b) = q \cdot k_j + q \cdot b \tag{5.2}
-# $$
-#
-# where $q \cdot b$ does not depend on $j$. It shifts all scores of a query by the same number, and exercise 3.2 has shown what a softmax makes of that: nothing. (The bias of the queries adds $b \cdot k_j$, which does depend on $j$.)
+# Four linear maps, four biases.
 #
 # > **Predict, then run.** We add noise of size 10 to each bias in turn. Which outputs stay? And which gradients are zero?
 
@@ -510,6 +509,14 @@ for name in ("w_q", "w_k", "w_v", "w_o"):
     assert (name == "w_k") == (max(change, slope) < 1e-9)
 
 # %% [markdown]
+# Why the one of the keys? It adds the same $b$ to every key, and
+#
+# $$
+# q \cdot (k_j + b) = q \cdot k_j + q \cdot b \tag{5.2}
+# $$
+#
+# where $q \cdot b$ does not depend on $j$. It shifts all scores of a query by the same number, and exercise 3.2 has shown what a softmax makes of that: nothing. (The bias of the queries adds $b \cdot k_j$, which does depend on $j$.)
+#
 # The key bias is dead, whatever the other weights are. That does not mean that it stays where it was. We trained two heads above, and $b_K$ began at 0:
 
 # %% tags=["nbval-ignore-output"]
@@ -548,7 +555,7 @@ with torch.no_grad():
     torch.testing.assert_close(shift, (ours.w_o.weight @ ours.w_v.bias).expand_as(shift))
 
 # %% [markdown]
-# > **Mind the condition.** In a row of nothing but padding the weights are all 0 and $b_V$ does not arrive. With dropout on the weights they add up to 1 only on average.
+# > **Mind the condition.** In a row of nothing but padding the weights are all 0 and $b_V$ does not arrive.
 #
 # ## Break it: a split that has the right shape
 #
@@ -792,7 +799,7 @@ assert by_place[[0, 1, 2, 6, 7, 8]].min() > 0.9 and by_place[3:6].max() < 0.35
 # %% [markdown]
 # ## Misconceptions
 #
-# > **Misconception.** *"More heads, more parameters, more computation."* Parameters and matrix products are the same from 1 to 32 heads. The number of scores grows, and at 32 heads the time had grown with it.
+# > **Misconception.** *"More heads, more parameters, more computation."* Parameters and matrix products are the same from 1 to 32 heads. The number of scores grows, and at 32 heads the time had grown, too, though far less than the scores.
 #
 # > **Misconception.** *"One head can attend to one place only, so it cannot do two look-ups."* It can divide its weight unequally, and with four times the steps it had come much further. Two heads make it easy.
 #

@@ -223,7 +223,7 @@ print("ours: ", ours.attention.dropout, ours.feed_forward.dropout.p, ours.dropou
 #
 # **The norm on the stream.** A frequent slip when "moving the norm to the front" is $\operatorname{LN}(x) + f(\operatorname{LN}(x))$: the norm is put in front of the residual connection as well. There is a test for it that needs no reference. Silence both parts, so that they return exactly 0.
 #
-# > **Predict, then run.** What is left of $x$ after twelve silent layers: Pre-LN, Post-LN, and the slip?
+# > **Predict, then run.** Exercise 7.3 asked what such layers leave of $x$. Is it *exactly* $x$ for Pre-LN? And can this test tell the slip from Post-LN?
 
 # %%
 def silent(part):
@@ -252,6 +252,7 @@ for name, kind, norm in (("pre", EncoderLayer, "pre"), ("post", EncoderLayer, "p
     out = after_twelve(kind(D, H, 4 * D, dropout=0.0, norm=norm))
     print(f"{name:5s} away from x: {(out - x).abs().max():.2f}   "
           f"away from LN(x): {(out - normed).abs().max():.2f}")
+    assert torch.equal(out, x) if name == "pre" else (out - normed).abs().max() < 1e-3
 
 # %% [markdown]
 # A silent Pre-LN stack is the identity, exactly. Post-LN gives $\operatorname{LN}(x)$, and the slip gives the same, because it *is* Post-LN: every norm on the stream can be read as the end of the addition before it. Only the very first norm is one too many, and the last one is missing. With them evened out, the two agree:
@@ -292,10 +293,10 @@ assert difference > 0.5
 # %% [markdown]
 # ## How do the weights start?
 #
-# Everything below is measured **at initialisation**, before any training. Then the first thing to say is which initialisation. Chapter 03 found three usual ones, which differ in the variance of the attention scores. Here they are as whole layers, on real sentences.
+# Everything below is measured **at initialisation**, before any training. Then the first thing to say is which initialisation. Chapter 03 found three usual ones, which differ in the variance of the attention scores. Here they are as whole layers, on real sentences. (Torch's encoder layer draws Q, K and V with a packed Xavier and all other matrices with `nn.Linear`'s default, so not only its scores are smaller.)
 
 # %%
-def book(layers):
+def xavier(layers):
     """Xavier, each matrix alone: what our layers do by themselves."""
 
 
@@ -308,7 +309,7 @@ def plain_linear(layers):
     initialize(layers, "torch")
 
 
-STARTS = {"Xavier (this book)": book, "torch's encoder layer": torchs_layer,
+STARTS = {"Xavier (this book)": xavier, "torch's encoder layer": torchs_layer,
           "nn.Linear's default": plain_linear}
 
 # %%
@@ -352,13 +353,14 @@ for name, restart in STARTS.items():
 # %%
 for found, expected in zip(variances[::2], (1, 1 / 4, 1 / 9)):
     assert abs(found / expected - 1) < 0.25
-assert first_last["Xavier (this book)", "post"][1][0] > 0.75
+assert 0.6 < first_last["Xavier (this book)", "post"][0][0] < 0.9
+assert first_last["Xavier (this book)", "post"][1][0] > 0.9
 assert first_last["Xavier (this book)", "pre"][1][0] < 0.4
 for (name, _), sizes in first_last.items():
     assert name == "Xavier (this book)" or max(map(max, sizes)) < 0.45
 
 # %% [markdown]
-# The variances are those of chapter 03: about 1, 1/4 and 1/9. With Xavier and Post-LN, attention's "correction" is about as loud as the stream itself, in every layer: the norm resets the stream to RMS 1 each time, and the branch does not get smaller. In Pre-LN the stream has grown and the same branch weighs less and less. With the two other starts every correction is well below half of the stream, wherever the norm stands.
+# The variances are those of chapter 03: about 1, 1/4 and 1/9. With Xavier and Post-LN, attention's "correction" is about three quarters of the stream in the first layer and about as loud as the stream in the last. The norm resets the stream to RMS 1 each time, and attention gets louder: averages of tokens that are already alike lose nothing (we come to that). In Pre-LN the stream has grown and the same branch weighs less and less. With the two other starts every correction is well below half of the stream, wherever the norm stands.
 #
 # > **Key idea.** "Post-LN does this" is half a sentence. At initialisation, the start of the weights matters as much as the place of the norm. In this chapter Xavier is meant unless another start is named.
 
@@ -371,9 +373,9 @@ for (name, _), sizes in first_last.items():
 # x_{2N} = x_0 + \sum_{i=1}^{2N} f_i\bigl(\operatorname{LN}(x_{i-1})\bigr) \tag{8.3}
 # $$
 #
-# Every $f_i$ sees an input of RMS 1, so the terms are about equally loud, and random weights make them nearly independent. Independent things add in squares.
+# Every $f_i$ sees an input of RMS 1, so the terms are of similar size, and random weights make them nearly independent. Independent things add in squares.
 #
-# > **Predict, then run.** The RMS after 2 layers is about 1.7. After 48: 2.5, 8 or 42? And what does that do to the first loss, if a head reads the stream as it is?
+# > **Predict, then run.** The RMS after 2 layers is about 1.6. After 48: 2.5, 8 or 42? And what does that do to the first loss, if a head reads the stream as it is?
 #
 # To have a loss we do as Xiong et al.: a random head, and for every token a random word as its target. We compute in float64, because some numbers below become very small.
 
@@ -383,7 +385,7 @@ def loss_of(out, keep_mask, targets):
     return F.cross_entropy((out @ head)[keep_mask], targets[keep_mask])
 
 
-def start_up(depth, norm, seed, restart=book):
+def start_up(depth, norm, seed, restart=xavier):
     _ = torch.manual_seed(seed)
     ids, keep_mask = some_sentences(seed)
     x = InputEmbedding(len(vocabulary), D, dropout=0.0)(ids).detach()  # (B, L, D)
@@ -413,13 +415,13 @@ for depth in depths:
 # %% [markdown]
 # ## How large are the gradients?
 #
-# Now the experiment of [Xiong et al. (2020)](../book/bibliography.md). At initialisation, what is the norm of the gradient that the matrix $W_2$ of each layer's feed-forward network gets? For the **last** layer of $N$, their theory says
+# Now the experiment of [Xiong et al. (2020)](../book/bibliography.md). At initialisation, what is the norm of the gradient that the matrix $W_2$ of each layer's feed-forward network gets? For the **last** layer of $N$ they prove upper bounds. As functions of the depth these are
 #
 # $$
 # \text{Post-LN: } \Bigl\lVert \frac{\partial \mathcal{L}}{\partial W_2} \Bigr\rVert \sim N^{0}, \qquad \text{Pre-LN: } \Bigl\lVert \frac{\partial \mathcal{L}}{\partial W_2} \Bigr\rVert \sim N^{-1/2} \tag{8.4}
 # $$
 #
-# up to factors of the width. In a plot with two logarithmic axes these are straight lines of slope 0 and $-\tfrac{1}{2}$.
+# up to factors of the width. A bound need not be reached; is it? In a plot with two logarithmic axes these are straight lines of slope 0 and $-\tfrac{1}{2}$.
 #
 # We measure five seeds, each with its own sentences, embeddings, weights and targets. Along the way we note two more things for later: the gradients of the projections $W_Q$ and $W_K$, and how similar the tokens of a sentence are (the mean cosine between two of them).
 
@@ -435,7 +437,7 @@ def norms_of(weights):
     return [weight.grad.norm().item() for weight in weights]
 
 # %%
-def measure(depth, norm, seed, restart=book, own_word=False):
+def measure(depth, norm, seed, restart=xavier, own_word=False):
     layers, x, ids, keep_mask = start_up(depth, norm, seed, restart)
     states = run(layers, x, keep_mask)
     out = final_norm(states[-1]) if norm == "pre" else states[-1]
@@ -452,7 +454,7 @@ SEEDS = range(5)
 runs = {(norm, depth): [measure(depth, norm, seed) for seed in SEEDS]
         for norm in ("post", "pre") for depth in depths}
 
-
+# %%
 def mean_over_seeds(several, what):
     return [sum(values) / len(values) for values in zip(*(one[what] for one in several))]
 
@@ -497,7 +499,7 @@ ax.minorticks_off()
 plt.show()
 
 # %% [markdown]
-# The law holds, on every seed. Why? In Pre-LN the gradient of the last layer passes one thing on its way down, the final norm. A norm divides by the RMS of what comes in, and so does its Jacobian (chapter 07). Then **gradient times RMS** should not depend on the depth at all.
+# The gradients follow the bounds, on every seed. (The theory gives slopes only; its lines are drawn through the measured point at 6 layers.) Why? In Pre-LN the gradient of the last layer passes one thing on its way down, the final norm. A norm divides by the RMS of what comes in, and so does its Jacobian (chapter 07). Then **gradient times RMS** should not depend on the depth at all.
 
 # %%
 products = [sum(one["gradient"][-1] * one["rms"][-1] for one in runs["pre", depth]) / len(SEEDS)
@@ -521,18 +523,18 @@ for name, restart in list(STARTS.items())[1:]:
         print(f"{name:22s} {norm:4s} slopes", *(f"{value:5.2f}" for value in slopes))
         stream = sum(one["rms"][-1] for one in several[24]) / 3
         print(f"{'':22s}      RMS of the stream after 24 layers {stream:.1f}")
-        low, high = (-0.2, 0.2) if norm == "post" else (-0.42, -0.1)
-        assert all(low < value < high for value in slopes)
+        low, high = (-0.2, 0.2) if norm == "post" else (-0.45, -0.1)
+        assert low < sum(slopes) / 3 < high
 
 # %% [markdown]
-# Post-LN stays flat. Pre-LN falls more slowly than $N^{-1/2}$, because its stream grows more slowly: about 2 after 24 layers instead of 5, and the embedding it began with, 1.2, is still a good part of that. The theorem is not wrong; the start is among its assumptions.
+# Post-LN stays flat. On average over the three seeds Pre-LN falls more slowly than $N^{-1/2}$, because its stream grows more slowly: about 2 after 24 layers instead of 5, and the embedding it began with, 1.2, is still a good part of that. The theorem is not wrong; the start is among its assumptions.
 #
 # > **Mind the condition.** This is step 0. Xiong et al. conclude from the larger gradients near the output that Post-LN needs a warm-up of the learning rate. Whether it does, for which start and which rate, is a question about training; chapter 10 trains.
 
 # %% [markdown]
 # ## Do gradients vanish towards the input?
 #
-# One often reads that they do in Post-LN, with this argument: on the way down the gradient crosses norm after norm, each shrinks it, so that layer $l$ of $N$ receives a share of about
+# One often reads that they do in Post-LN, with the argument of the appendix of [Xiong et al. (2020)](../book/bibliography.md): on the way down the norms of each layer shrink the gradient by about $\sqrt{2/3}$, so that layer $l$ of $N$ receives a share of about
 #
 # $$
 # \Bigl(\frac{2}{3}\Bigr)^{(N - l)/2} \tag{8.5}
@@ -591,11 +593,12 @@ def two_factors(depth, seed):
 for depth in (12, 24, 48):
     shrink, grow = two_factors(depth, seed=0)
     print(f"{depth} layers: a norm {shrink:.2f}, residual plus branch {grow:.2f}, "
-          f"together {shrink * grow:.2f}")
-    assert abs(shrink * grow - 1) < 0.06
+          f"together {shrink * grow:.2f}, whole stack {(shrink * grow) ** (2 * depth - 1):.1f}, "
+          f"by the norms alone {shrink ** (2 * depth - 1):.0e}")
+    assert 0.1 < (shrink * grow) ** (2 * depth - 1) < 3 and shrink ** (2 * depth - 1) < 0.02
 
 # %% [markdown]
-# A norm takes a fifth away, residual and branch together give it back. The two belong together: the branch makes the sum louder, therefore the norm has to shrink it, and the same branch makes the gradient larger.
+# A norm takes a fifth away, residual and branch together give nearly all of it back: over the whole stack the same order of size remains, where the norms alone would leave a hundredth or, with 48 layers, nothing. The two belong together: the branch makes the sum louder, therefore the norm has to shrink it, and the same branch makes the gradient larger.
 #
 # Random targets might be a special case. Here the target of each token is the token's own word, which the residual connection carries to the output.
 
@@ -614,7 +617,11 @@ for depth in (6, 24):
 #
 # Attention averages. Averages of a sentence's tokens are more alike than the tokens were, and the next layer averages again.
 #
-# > **Predict, then run.** The mean cosine between two tokens of a sentence is about 0.3 at the input. After 24 layers of Post-LN and of Pre-LN: 0.5, 0.9 or 1?
+# > **Predict, then run.** The mean cosine between two tokens of a sentence is about 0.3 at the input (the next cell prints it first). After 24 layers of Post-LN and of Pre-LN: 0.5, 0.9 or 1?
+
+# %%
+print(f"input: {(start := token_similarity(x, keep_mask)):.2f}")
+assert 0.2 < start < 0.4
 
 # %%
 for norm in ("post", "pre"):
@@ -629,7 +636,7 @@ assert pre[-1] > 0.05 and all(0.45 < pre[2 * i - 1] / pre[i - 1] < 0.75 for i in
 lines = {}
 for norm in ("post", "pre"):
     start = others["torch's encoder layer", norm][24]
-    for name, several in (("Xavier", runs[norm, 24]), ("torch's layer", start)):
+    for name, several in (("Xavier", runs[norm, 24][:3]), ("torch's layer", start)):
         lines[f"{norm.capitalize()}-LN, {name}"] = [
             1 - cosine for cosine in mean_over_seeds(several, "cosine")]
 fig, ax = plot_lines(lines, x=range(1, 25), xlabel="layer (1 = next to the input)",
@@ -730,7 +737,7 @@ depth_explorer(measured, key="depth-explorer")
 # <details>
 # <summary>Solution</summary>
 #
-# Without attention no token knows of another, and they stay apart: a cosine of about 0.7. It is above the 0.3 of the input because ReLU has no negative outputs, which pushes all tokens in a common direction. Without the feed-forward network the tokens are as equal as with it: attention is the cause.
+# Without attention no token knows of another, and they stay apart: a cosine of about 0.7. (It is above the 0.3 of the input; ReLU's outputs are never negative, which gives all tokens a common direction. With `nn.Tanh` in its place you can check that.) Without the feed-forward network the tokens are as equal as with it: attention is the cause.
 #
 # ```python
 # def similarity_without(pick):
@@ -784,7 +791,7 @@ depth_explorer(measured, key="depth-explorer")
 #     return ((after - before).norm() / before.norm()).item() / 1e-3
 #
 # found = {norm: sum(amplification(norm, seed) for seed in range(3)) / 3 for norm in NORM_POSITIONS}
-# assert 1.3 * found["pre"] < found["post"]
+# assert 1.4 < found["post"] / found["pre"] < 3.5
 # ```
 #
 # </details>

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Stacking: the whole encoder
 #
-# *You will be able to:* stack layers without sharing or losing their weights, build the whole model and count its parameters, prove it equal to torch's, name three traps in torch's, and test a model you have not written.
+# *You will be able to:* stack layers without sharing or losing their weights, build the whole model and count its parameters, check it against torch's, gradients included, name three traps in torch's, and test a model you have not written.
 # *You need:* chapter 08 and the chapters before it. *Time:* {{ time }}.
 
 # %% tags=["setup"]
@@ -212,7 +212,7 @@ _ = torch.manual_seed(0)
 model = TransformerEncoder(len(vocabulary), 64, 4, 128, n_layers=3, dropout=0.0)
 ids = encode(bank, tooth)                                      # (B, L)
 keep_mask = keep_mask_from_ids(ids)                            # (B, L)
-x = model.embedding(ids)                                       # (B, L, D)
+x = model.embedding(ids).detach()                              # (B, L, D)
 h = model.encoder(x, keep_mask)                                # (B, L, D)
 torch.testing.assert_close(model(ids), h)
 print(tuple(ids.shape), "->", tuple(x.shape), "->", tuple(h.shape))
@@ -248,7 +248,7 @@ fig, ax = plot_heatmap(change, row_labels=["embedding", "layer 1", "layer 2", "l
 plt.show()
 
 # %% [markdown]
-# One layer carries the news to everybody. *bank* itself still differs the most, because the residual connection carries every word past the layers unchanged. The weights are random here; training decides what is worth passing on.
+# One layer carries the news to everybody. *bank* itself still differs the most, as one expects when the residual connection carries every word past the layers. The weights are random here; training decides what is worth passing on.
 
 # %% [markdown]
 # ## Where do ten million parameters sit?
@@ -289,10 +289,10 @@ in_layers = count(big["pre"].encoder.layers)
 assert 0.66 < share["feed-forward"] / in_layers < 0.67
 print(share)
 
-# %% mystnb={"image": {"alt": "Bar chart of millions of parameters by part for a four-layer encoder: embedding table 7.68, feed-forward networks 2.10, attention 1.05, LayerNorms 0.005, too small to be seen."}}
-fig, ax = plot_bars({"parameters": [n / 1e6 for n in share.values()]}, list(share),
-                    xlabel="part of the model", ylabel="millions of parameters",
-                    title="V = 30,000, d_model = 256, d_ff = 1024, N = 4")
+# %% mystnb={"image": {"alt": "Bar chart of thousands of parameters by part for a four-layer encoder: embedding table 7,680, feed-forward networks about 2,100, attention about 1,050, LayerNorms about 5, too few to be seen."}}
+fig, ax = plot_bars({"parameters": [n / 1e3 for n in share.values()]}, list(share),
+                    xlabel="part of the model", ylabel="thousands of parameters",
+                    title="Parameters by part (V = 30,000, d_model = 256, N = 4)")
 plt.show()
 
 # %% [markdown]
@@ -327,7 +327,7 @@ def compare(norm, dtype, padded, training, tolerance):
     a = model.embedding(ids).detach().to(dtype).requires_grad_()   # (B, L, D)
     b = a.detach().clone().requires_grad_()
     out = ours(a, keep_mask), theirs(b, src_key_padding_mask=~keep_mask if padded else None)
-    upstream = torch.randn_like(out[0])
+    upstream = torch.randn_like(out[0]) / out[0].numel() ** 0.5    # of length about 1
     for y in out:
         (y * upstream).sum().backward()
     pairs = [out, (a.grad, b.grad)]
@@ -361,7 +361,7 @@ print("same gradient:", torch.allclose(one.grad, three.grad))
 # %% [markdown]
 # Not shared, and their gradients differ, so the first step of training separates them. It is another starting point than the one of the paper and of this book, so before you compare trainings, draw torch's weights anew.
 #
-# **Evaluation without gradients takes another path.** Then torch may pack the sentences without padding into a *nested tensor*, and fill up afterwards.
+# **Evaluation without gradients takes another path.** Then torch may pack the sentences without padding into a *nested tensor*, and fill up afterwards. (So it is for `norm_first=False`, the default; a Pre-LN stack does not do it.)
 #
 # > **Predict, then run.** What stands at padded positions of the output, in the four combinations of train/eval and with/without gradients?
 
@@ -380,7 +380,7 @@ for training in (True, False):
               f"{padding_norm(theirs, training, grad):.1f}")
 
 # %% [markdown]
-# Everywhere else a padded position is computed like any other, a query that looks at the real words, and LayerNorm gives it the norm $\sqrt{64} = 8$. In evaluation without gradients it is exactly 0. Real positions agree in all four modes; whoever compares **all** positions finds a difference that is none.
+# Everywhere else a padded position is computed like any other, a query that looks at the real words, and LayerNorm gives it the norm $\sqrt{64} = 8$. In evaluation without gradients it is exactly 0. Real positions agree; whoever compares **all** positions finds a difference that is none.
 
 # %%
 theirs.eval()
@@ -396,9 +396,10 @@ assert not torch.allclose(fast, slow, atol=0.1)
 
 # %%
 with torch.no_grad():
-    ours, fused = (m.eval() for m in twins("post", torch.float32))
-    a, b = ours(x, keep_mask), fused(x, src_key_padding_mask=~keep_mask)   # (B, L, D) each
-torch.testing.assert_close(a[keep_mask], b[keep_mask], atol=1e-5, rtol=0)
+    for norm in ("post", "pre"):
+        ours, fused = (m.eval() for m in twins(norm, torch.float32))
+        a, b = ours(x, keep_mask), fused(x, src_key_padding_mask=~keep_mask)   # (B, L, D) each
+        torch.testing.assert_close(a[keep_mask], b[keep_mask], atol=1e-5, rtol=0)
 
 # %% [markdown]
 # > **Tip.** `enable_nested_tensor=False` switches this path off, as in `twins` above. Better still, let nothing read the padded positions of an output.
@@ -472,10 +473,19 @@ print(f"the first two tests would see a difference of {difference:.1f}")
 with_empty = pad_batch([vocabulary.encode(bank.split()), []])  # (B, L)
 probe = copy.deepcopy(model)
 y, weights = probe(with_empty, return_weights=True)            # (B, L, D), N of (B, H, L, L)
-y[0].square().sum().backward()
 assert torch.isfinite(y).all() and torch.stack(weights)[:, 1].eq(0).all()
-assert all(torch.isfinite(p.grad).all() for p in probe.parameters())
 torch.testing.assert_close(y[0], h[0], atol=1e-5, rtol=0)
+
+# %%
+upstream, found = torch.randn_like(y), []                      # (B, L, D)
+for batch in (with_empty, with_empty[:1]):                     # with the empty text, and without
+    probe.zero_grad()
+    (probe(batch)[0] * upstream[0]).sum().backward()
+    found.append([p.grad.clone() for p in probe.parameters()])
+for with_it, without in zip(*found):
+    torch.testing.assert_close(with_it, without, atol=1e-5, rtol=1e-5)
+(probe(with_empty) * upstream).sum().backward()
+assert all(torch.isfinite(p.grad).all() for p in probe.parameters())
 
 # %% [markdown]
 # ## Other number formats, another length
@@ -556,7 +566,7 @@ for scheme in SCHEMES:
     layer = initialize(deep, scheme).encoder.layers[0]
     q_spread, v_spread = spread(layer.attention.w_q), spread(layer.attention.w_v)
     print(f"{scheme:10s}{q_spread:5.2f}{v_spread:7.2f}{float(layer.residual_scale):10.2f}")
-assert deep.embedding.tokens.weight[0].eq(0).all()
+    assert deep.embedding.tokens.weight[0].eq(0).all()
 assert "encoder.layers.0.residual_scale" in deep.state_dict()
 
 # %% [markdown]
@@ -621,7 +631,7 @@ def drift(pool, extra):
     return ((b - a).norm() / a.norm()).item()
 
 
-assert (h[~keep_mask].norm(dim=-1) - 8).abs().max() < 0.01     # as loud as real ones
+assert (h[~keep_mask].norm(dim=-1) - h.size(-1) ** 0.5).abs().max() < 0.01   # as loud as real
 extras = [0, 2, 5, 10, 20, 40]
 pools = {"plain mean": lambda h, keep: h.mean(dim=1), "masked mean": masked_mean,
          "masked max": masked_max}
@@ -657,10 +667,12 @@ for seed in (0, 1):
     for name in ("plain mean", "masked mean"):
         short, long = (mean_similarity(seed, pools[name], length) for length in (9, 200))
         print(f"seed {seed}  {name:12s} {short:.2f} at length 9, {long:.2f} at length 200")
-        assert abs(long - short) > 0.02 if name == "plain mean" else abs(long - short) < 1e-4
+        change = long - short
+        assert name == "plain mean" or abs(change) < 1e-4
+        assert name != "plain mean" or (change > 0.03 if seed else change < -0.01)
 
 # %% [markdown]
-# It depends on the weights: with seed 0 the plain means drift apart, with seed 1 together. "Padding makes sentences alike" is no law; that the answer depends on padding is. (And two sentences that have nothing to do with each other have a cosine well above zero: an untrained model says nothing about meaning.)
+# It depends on the weights: with seed 0 the plain means drift apart, with seed 1 together, and other seeds give less of either. "Padding makes sentences alike" is no law; that the answer depends on padding is. (And two sentences that have nothing to do with each other have a cosine well above zero: an untrained model says nothing about meaning.)
 
 # %% [markdown]
 # ## Two heads
@@ -727,7 +739,7 @@ few = pad_batch([vocabulary.encode(e.text.split()) for e in examples])    # (12,
 labels = torch.tensor([e.label for e in examples])                        # (12,)
 
 # %%
-def learn_by_heart(damage=None, steps=60, seed=0):
+def learn_by_heart(damage=None, steps=150, seed=0):
     _ = torch.manual_seed(seed)
     body = TransformerEncoder(len(vocabulary), 32, 4, 64, n_layers=2, dropout=0.0)
     m = EncoderClassifier(body, n_classes=4, dropout=0.0)
@@ -744,10 +756,10 @@ def learn_by_heart(damage=None, steps=60, seed=0):
 # %%
 loss = learn_by_heart()
 assert loss < 0.02
-print(f"guessing: {math.log(4):.2f}    after 60 steps: below 0.02")
+print(f"guessing: {math.log(4):.2f}    after 150 steps: below 0.02")
 
 # %% [markdown]
-# ## Break it: four models that pass
+# ## Break it: four damaged models
 #
 # "It can overfit a batch, so it is right" is a common conclusion. Here are the mistakes of this chapter, put into the model on purpose.
 #
@@ -774,7 +786,7 @@ def no_positions(body):
 # %% tags=["nbval-ignore-output"]
 for damage in (share_layers, plain_list, no_mask, no_positions):
     loss = learn_by_heart(damage)
-    assert loss < 0.2
+    assert loss < 0.02
     print(f"{damage.__name__:18s}loss {loss:.3f}")
 
 # %% [markdown]
@@ -861,7 +873,7 @@ for damage in (share_layers, plain_list, no_mask, no_positions):
 # <details>
 # <summary>Solution</summary>
 #
-# With sinusoids none: the words stand at other positions, so their vectors differ. Without positions all that look at real tokens only.
+# With sinusoids none: the words stand at other positions, so their vectors differ. Without positions all of them, even a plain mean, because both have three paddings; with another number it changes.
 #
 # ```python
 # left = torch.cat([torch.zeros(1, 3, dtype=torch.long), encode(tooth)], dim=1)
@@ -926,7 +938,7 @@ for damage in (share_layers, plain_list, no_mask, no_positions):
 #
 # > **Misconception.** *"The attention mask makes padding harmless."* It protects the real tokens. What reads the output afterwards, a mean for instance, needs the mask again.
 #
-# > **Misconception.** *"Padded positions of the output are zero."* In torch's fast path they are. In its other modes, and in our model, they hold vectors as long as the real ones.
+# > **Misconception.** *"Padded positions of the output are zero."* In the fast path of torch's Post-LN stack they are. In its other modes, and in our model, they hold vectors as long as the real ones.
 #
 # > **Misconception.** *"If it can overfit one batch, it is right."* Four wrong models did.
 #
