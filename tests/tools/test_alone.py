@@ -3,6 +3,9 @@
 The environment is a real one with a Python and a pip of its own. It holds only the packages named
 in ``ALLOWED`` with what they need, as links to those installed here, so it takes a second to make
 and no network. git is told to take the published address from a clone on this machine.
+
+After the last cell of a chapter its folded solutions run in the same kernel; each asserts what it
+claims (see also ``tests/notebooks/test_solutions.py``).
 """
 
 import functools
@@ -22,6 +25,7 @@ from packaging.requirements import Requirement
 import notebooks
 import project
 import publish
+from solutions import with_solutions
 
 URL = "https://github.com/you/repo"
 ALLOWED = ["torch", "matplotlib", "ipywidgets", "numpy", "ipykernel", "pip", "setuptools"]
@@ -117,7 +121,7 @@ def run_alone(path, python, environment):
     spec = {"argv": argv, "display_name": "bare", "language": "python"}
     (kernels / "kernel.json").write_text(notebooks.json.dumps(spec))
     os.environ["JUPYTER_PATH"] = str(kernels.parent.parent)
-    nb = nbformat.read(path, as_version=4)
+    nb = with_solutions(nbformat.read(path, as_version=4))
     resources = {"metadata": {"path": str(path.parent)}}
     client = NotebookClient(nb, timeout=600, kernel_name="bare", resources=resources)
     client.execute(env={**os.environ, **environment})
@@ -125,7 +129,7 @@ def run_alone(path, python, environment):
 
 
 @pytest.mark.parametrize("name", notebooks.names())
-def test_a_notebook_runs_alone(name, published, bare, monkeypatch):
+def test_a_notebook_and_its_solutions_run_alone(name, published, bare, monkeypatch):
     root, settings = published
     python, packages, empty = bare
     monkeypatch.setenv("JUPYTER_PATH", "")  # restored afterwards
