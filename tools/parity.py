@@ -55,26 +55,23 @@ def worst(rows: list[list], piece: str, dtype: str) -> tuple[float, float]:
 
 
 def summary(rows: list[list]) -> list[str]:
-    """One line per rung: the largest errors over all its cases."""
-    lines = [
-        "| piece | reference | chapter | float32: output | gradients | float64: output "
-        "| gradients |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    """One line per rung: the largest errors over all its cases, output first."""
+    lines = ["| piece and its twin | float32 | float64 |", "|---|---|---|"]
     links = {path.name[:2]: path.name for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     for rung in LADDER:
-        errors = [number(e) for dtype in DTYPES for e in worst(rows, rung.piece, dtype)]
-        link = f"[{rung.chapter}](../notebooks/{links[rung.chapter]})"
-        cells = [f"`{rung.piece}`", f"`{rung.reference}`", link, *errors]
+        link = f"[chapter {rung.chapter}](../notebooks/{links[rung.chapter]})"
+        errors = [map(number, worst(rows, rung.piece, dtype)) for dtype in DTYPES]
+        cells = [f"**{rung.piece}**<br>{rung.reference}; {link}", *map("<br>".join, errors)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def every_case(rows: list[list]) -> list[str]:
     """One line per case, in the order in which they ran."""
-    lines = ["| piece | dtype | mode | padding | output | gradients |", "|---|---|---|---|---|---|"]
+    lines = ["| piece | case | output | gradients |", "|---|---|---|---|"]
     for piece, dtype, mode, padding, forward, gradient in rows:
-        cells = [f"`{piece}`", dtype, mode, padding, number(forward), number(gradient)]
+        case = f"{dtype}, {mode}, {padding}"
+        cells = [piece, case, number(forward), number(gradient)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -102,7 +99,7 @@ def page(rows: list[list]) -> str:
         "",
         "`MultiHeadAttention` has two paths, so it has two rungs. With weights asked for, the "
         "weights of each head are compared too. A 0 means equal in every bit: the same operations "
-        "in the same order.",
+        "in the same order. The upper number is the output's, the lower one the gradients'.",
         "",
         *summary(rows),
         "",

@@ -14,7 +14,7 @@ SIZES = {torch.float32: 1e-7, torch.float64: 1e-16}  # errors below these are ro
 
 def stored_cases():
     text = parity.PAGE.read_text("utf-8").split("All cases")[1]
-    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", text, re.M)
+    rows = re.findall(r"^\| (.+?) \| (\w+), (\w+), (.+?) \| (\S+) \| (\S+) \|$", text, re.M)
     return [[*row[:4], float(row[4]), float(row[5])] for row in rows]
 
 
