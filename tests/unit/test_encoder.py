@@ -478,3 +478,97 @@ def test_a14_no_module_is_built_in_forward():
             if isinstance(node, ast.FunctionDef) and node.name == "forward":
                 calls = [ast.unparse(c.func) for c in ast.walk(node) if isinstance(c, ast.Call)]
                 assert not [c for c in calls if c.startswith("nn.")], f"{path.name}: {calls}"
+
+
+# --- behaviour of torch that the book builds on ---------------------------------------------------
+
+
+def torch_encoder(**settings):
+    settings = {"batch_first": True, "nhead": 2} | settings
+    layer = nn.TransformerEncoderLayer(d_model=12, dim_feedforward=16, dropout=0.0, **settings)
+    return nn.TransformerEncoder(layer, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"norm_first": True}, "norm_first"), ({"batch_first": False}, "batch_first"),
+     ({"nhead": 3}, "num_head")],
+)  # fmt: skip
+def test_e05_torch_warns_unless_the_nested_path_is_off(settings, words):
+    with pytest.warns(UserWarning, match=words):
+        torch_encoder(**settings)
+    torch_stack(2, "pre")  # enable_nested_tensor=False: any warning would fail this test
+
+
+def test_e02_e06_bool_masks_neither_warn_nor_shorten_the_output():
+    theirs, x = torch_stack(2, "post"), torch.randn(2, 5, 16)
+    keep = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]).bool()  # a column padded in both
+    none = torch.zeros(5, 5, dtype=torch.bool)
+    for module in (theirs.train(), theirs.eval()):
+        assert module(x, none, ~keep).shape == x.shape
+    with pytest.warns(UserWarning, match="mismatched"):
+        theirs(x, none.float(), ~keep)
+    ours = copy_from_torch(Encoder(2, 16, 4, 32, 0.0, "post"), theirs)
+    assert ours(x, keep).shape == x.shape  # all warnings are errors here
+
+
+def bert_twin():
+    """A BERT of torch's own parts, weights of sd 0.2, and our layers with the same weights."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, 0.0, "gelu", 1e-12, batch_first=True)
+    body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    parts = nn.ModuleDict({
+        "words": nn.Embedding(50, 32), "places": nn.Embedding(6, 32), "types": nn.Embedding(2, 32),
+        "norm": nn.LayerNorm(32, eps=1e-12), "body": body,
+    })  # fmt: skip
+    randomised(parts, 0.2).eval()
+    for part in parts.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.reset_parameters()
+    ours = Encoder(2, 32, 4, 64, 0.0, "post", "gelu").eval()
+    for part in ours.modules():
+        if isinstance(part, LayerNorm):
+            part.eps = 1e-12
+    return parts, copy_from_torch(ours, body)
+
+
+def test_e08_the_details_of_bert_that_are_forgotten():
+    parts, ours = bert_twin()
+    ids = torch.randint(50, (2, 6))
+    keep = torch.tensor([[1] * 6, [1] * 3 + [0] * 3]).bool()
+
+    def embedded(types=True, eps=1e-12):
+        x = parts["words"](ids) + parts["places"](torch.arange(6))
+        return F.layer_norm(x + parts["types"].weight[0] if types else x, (32,), eps=eps)
+
+    expected = parts["body"](embedded(), src_key_padding_mask=~keep)
+
+    def gap(out):
+        return (out - expected)[keep].abs().max().item()
+
+    assert gap(ours(embedded(), keep)) < 1e-5
+    assert gap(ours(embedded(types=False), keep)) > 0.1 and gap(ours(embedded())) > 0.1
+    for layer in ours.layers:
+        layer.feed_forward.activation = nn.GELU(approximate="tanh")
+    assert 1e-5 < gap(ours(embedded(), keep)) < 0.1
+    parts, ours = bert_twin()
+    for layer in ours.layers:
+        layer.norm_1.eps = layer.norm_2.eps = 1e-5
+    assert 1e-5 < gap(ours(embedded(eps=1e-5), keep)) < 0.1
+
+
+def test_d07_post_ln_needs_a_small_rate_or_warm_up_at_twelve_layers():
+    ids, labels = torch.randint(1, 20, (32, 10)), torch.randint(4, (32,))
+
+    def loss_after_training(norm):
+        torch.manual_seed(0)
+        body = TransformerEncoder(20, 64, 4, 128, 12, dropout=0.0, norm=norm)
+        m = EncoderClassifier(body, 4, dropout=0.0)
+        optimizer = torch.optim.Adam(m.parameters(), lr=3e-3)
+        for _ in range(60):
+            loss = F.cross_entropy(m(ids), labels)
+            optimizer.zero_grad(), loss.backward(), optimizer.step()
+        return loss.item()
+
+    assert loss_after_training("post") > 1.0
+    assert loss_after_training("pre") < 0.2
