@@ -43,7 +43,9 @@ class EncoderLayer(nn.Module):
     Raises: ValueError, TypeError for an unknown norm and whatever the parts raise.
     """
 
-    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm="pre", activation="relu"):
+    def __init__(
+        self, d_model, n_heads, d_ff, dropout=0.1, norm="pre", activation="relu", eps=1e-5
+    ):
         super().__init__()
         require_choice("norm", norm, NORM_POSITIONS)
         require_dropout(dropout)
@@ -52,7 +54,7 @@ class EncoderLayer(nn.Module):
         self.register_buffer("residual_scale", torch.ones(()))
         self.attention = MultiHeadAttention(d_model, n_heads)
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation)
-        self.norm_1, self.norm_2 = LayerNorm(d_model), LayerNorm(d_model)
+        self.norm_1, self.norm_2 = LayerNorm(d_model, eps), LayerNorm(d_model, eps)
         self.dropout = nn.Dropout(dropout)
 
     def add(self, x, change):
@@ -89,15 +91,16 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm="pre", activation="relu"
+        self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm="pre", activation="relu",
+        eps=1e-5,
     ):
         super().__init__()
         require_positive(n_layers=n_layers)
         self.layers = nn.ModuleList(
-            EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation)
+            EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, eps)
             for _ in range(n_layers)
         )
-        self.final_norm = LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.final_norm = LayerNorm(d_model, eps) if norm == "pre" else nn.Identity()
 
     def forward(self, x, keep_mask=None, return_weights=False):
         """x: (B, L, D); keep_mask: bool (B, L), True = real token.
@@ -117,21 +120,31 @@ class Encoder(nn.Module):
 class TransformerEncoder(nn.Module):
     """The whole model: ids (B, L) -> one vector per token (B, L, D).
 
-    Args: as InputEmbedding and Encoder.
+    Args: as InputEmbedding and Encoder. BERT (Devlin et al. 2019) needs two more: n_types rows
+        of token types, added to every token, and embedding_norm, a LayerNorm behind the sum.
 
-    Raises: ValueError, TypeError whatever the parts raise.
+    Raises: ValueError, TypeError whatever the parts raise; ValueError for types without n_types.
 
     Source: the left half of figure 1 in Vaswani et al. 2017.
     """
 
     def __init__(
         self, vocab_size, d_model, n_heads, d_ff, n_layers, max_len=5000, pad_id=0, dropout=0.1,
-        norm="pre", activation="relu", positions="sinusoidal",
+        norm="pre", activation="relu", positions="sinusoidal", scale=True, eps=1e-5, n_types=0,
+        embedding_norm=False,
     ):
         super().__init__()
         self.d_model, self.pad_id = d_model, pad_id
-        self.embedding = InputEmbedding(vocab_size, d_model, max_len, pad_id, positions, dropout)
-        self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, dropout, norm, activation)
+        if n_types != 0:
+            require_positive(n_types=n_types)
+        bert = n_types != 0 or embedding_norm  # then dropout comes last, behind types and norm
+        self.embedding = InputEmbedding(
+            vocab_size, d_model, max_len, pad_id, positions, 0.0 if bert else dropout, scale
+        )
+        self.types = TokenEmbedding(n_types, d_model, None, scale) if n_types != 0 else None
+        self.embedding_norm = LayerNorm(d_model, eps) if embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(dropout if bert else 0.0)
+        self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, dropout, norm, activation, eps)
 
     def mask_of(self, ids, keep_mask=None):
         """The checked keep_mask (B, L); made from pad_id when none is given, None without one."""
@@ -140,13 +153,24 @@ class TransformerEncoder(nn.Module):
             return as_keep_mask(keep_mask, ids.shape)
         return None if self.pad_id is None else keep_mask_from_ids(ids, self.pad_id)
 
-    def forward(self, ids, keep_mask=None, return_weights=False):
+    def embed(self, ids, types=None):
+        """What the first layer reads, (B, L, D): tokens, positions, types, norm, dropout."""
+        x = self.embedding(ids)                                        # (B, L, D)
+        if types is not None and self.types is None:
+            raise ValueError("types were given to a model without types; build it with n_types")
+        if self.types is not None:
+            x = x + self.types(torch.zeros_like(ids) if types is None else types)
+        return self.dropout(self.embedding_norm(x))                    # (B, L, D)
+
+    def forward(self, ids, keep_mask=None, return_weights=False, types=None):
         """ids: integers (B, L); keep_mask: bool (B, L), True = real; from pad_id when None.
+
+        types: integers (B, L) below n_types; zeros when None.
 
         Returns: (B, L, D), and if asked for, a list of N weights (B, H, L, L).
         """
         keep_mask = self.mask_of(ids, keep_mask)
-        return self.encoder(self.embedding(ids), keep_mask, return_weights)
+        return self.encoder(self.embed(ids, types), keep_mask, return_weights)
 
 
 def as_pooling_mask(h, keep_mask):

@@ -2,6 +2,7 @@
 
 * ``Callouts`` turns the block quotes that notebooks use (``> **Key idea.** ...``) into admonitions.
 * ``{chapter-times}`` makes the table of chapters with minutes to read and seconds to run.
+* ``claims_ledger``, a file of its own beside this one, makes the ledger of claims.
 * ``copy_mathjax`` puts MathJax into the site, so that a page asks no other host for anything.
 * ``drop_source_maps`` removes the theme's source maps, a third of the site's weight.
 """
@@ -167,6 +168,7 @@ def drop_source_maps(app, exception):
 def setup(app):
     app.add_transform(Callouts)
     app.add_directive("chapter-times", ChapterTimes)
+    app.setup_extension("claims_ledger")
     app.config.mathjax_path = "mathjax/tex-chtml.js"
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", drop_source_maps)

@@ -10,6 +10,7 @@ import torch
 import matplotlib.pyplot as plt
 from torch import nn
 from torch.nn import functional as F
+from encoder_lib.claims import record
 from encoder_lib.datasets import load_gap
 from encoder_lib.plotting import plot_heatmap, plot_lines, use_style
 torch.set_num_threads(1)
@@ -212,6 +213,7 @@ print(vocabulary.decode(ids))
 test_ids = [i for s in test_sentences for i in vocabulary.encode(tokenize(s))]
 unknown = test_ids.count(vocabulary.unk_id) / len(test_ids)
 print(f"{unknown:.1%} of the test tokens are unknown")
+record("N4", "share of the test tokens that are unknown", unknown, 0.08, 0.15)
 
 # %% [markdown]
 # About one word in nine, although more than 27,000 sentences were read. Some of these words never occurred; the others occurred once and were dropped by `min_count=2`.
@@ -293,6 +295,7 @@ everything = [vocabulary.encode(tokenize(s)) for s in sentences]
 for name, shuffle in (("in the order of the text", False), ("by similar length", True)):
     share = padding_share(batches(everything, batch_size=64, shuffle=shuffle))
     print(f"{name:25s}{share:.1%} padding")
+    record("N5", f"share of padding, {name}", share, *((0, 0.1) if shuffle else (0.4, 0.7)))
 
 # %% [markdown]
 # ## From ids to vectors
@@ -321,6 +324,7 @@ print(tuple(one_hot.shape), "->", tuple(by_product.shape))
 by_lookup = table[ids]  # (B, L, D)
 assert torch.equal(by_lookup, by_product)
 print(f"multiplications: {one_hot.numel() * 64:,d} against none")
+record("N6", "numbers that differ", (by_lookup != by_product).sum(), 0, 0)
 
 # %% [markdown]
 # > **Key idea.** An embedding is a linear layer without bias on one-hot rows. The look-up is only its fast form.
@@ -334,6 +338,7 @@ touched = table.grad.abs().sum(dim=1) > 0  # (V,)
 assert touched.sum() == ids.unique().numel()
 print(f"{touched.sum()} of {len(vocabulary)} rows have a gradient")
 print("the row of <pad> is one of them:", touched[0].item())
+record("N7", "share of the rows with a gradient", touched.float().mean(), 0.0001, 0.01)
 
 # %% [markdown]
 # The last line is a small leak. Padding is not a word, yet its row is being trained. We keep that row at zero and let no gradient reach it; `F.embedding` does this when told the `padding_idx`.
@@ -345,6 +350,7 @@ plain, careful = nn.Embedding(10, 4), nn.Embedding(10, 4, padding_idx=0)
 nn.init.normal_(careful.weight)  # a well-meant re-initialisation
 for name, module in (("plain", plain), ("re-initialised", careful)):
     print(f"{name:15s}padding row is zero: {not module.weight[0].any().item()}")
+record("N8", "numbers of 4 in it that are not 0", careful.weight[0].count_nonzero(), 4, 4)
 
 # %% [markdown]
 # ## How loud should a token be?
@@ -377,11 +383,15 @@ for d_model in (64, 256, 512):
 # %%
 d_model = 256
 positions = rms(sinusoidal_table(1000, d_model))
+ratios = []
 print("table from        factor     RMS token   token / position")
 for name, std in (("N(0, 1)", 1.0), ("N(0, 1/d_model)", d_model**-0.5)):
     for factor in (1.0, math.sqrt(d_model)):
         token = rms(torch.randn(1000, d_model) * std * factor)
-        print(f"{name:18s}{factor:6.1f}{token:14.3f}{token / positions:16.2f}")
+        ratios.append(token / positions)
+        print(f"{name:18s}{factor:6.1f}{token:14.3f}{ratios[-1]:16.2f}")
+record("B32", "tokens over positions, N(0, 1) times sqrt(256)", ratios[1], 20, 25)
+record("B32", "tokens over positions, N(0, 1/256) times sqrt(256)", ratios[3], 1.2, 1.6)
 
 # %% [markdown]
 # Two recipes are balanced, and two are not, in opposite directions.
@@ -569,6 +579,11 @@ loud = [accuracy for accuracy, _ in runs["N(0, 1) x sqrt(d)"]]
 others = [accuracy for name in list(recipes)[1:] for accuracy, _ in runs[name]]
 assert max(loud) < most_frequent + 0.05 and min(others) > 0.95
 print("in every run: the loud recipe at the level of the bag, the other three above 0.95")
+
+# %% tags=["nbval-ignore-output"]
+record("B32", "accuracy, N(0, 1) times sqrt(64)", max(loud), 0.1, 0.32)
+quiet = [accuracy for accuracy, _ in runs["N(0, 1/d)"]]
+record("N9", "accuracy, N(0, 1/64) without the factor", min(quiet), 0.95, 1)
 
 # %% mystnb={"image": {"alt": "Training loss over 200 steps for four initialisations, seed 0. Three curves fall to near zero within about 120 steps, one with a short spike later; the curve of N(0,1) times root d stays near 2."}}
 curves = {name: torch.tensor(results[0][1]).unfold(0, 10, 10).mean(-1)

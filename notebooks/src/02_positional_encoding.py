@@ -10,6 +10,7 @@ import torch
 import matplotlib.pyplot as plt
 from torch import nn
 from torch.nn import functional as F
+from encoder_lib.claims import record
 from encoder_lib.plotting import plot_dot_product_by_offset, plot_heatmap
 from encoder_lib.plotting import plot_positional_encoding, use_style
 from encoder_lib.widgets import positional_encoding_explorer
@@ -53,6 +54,8 @@ out_shuffled = attention(shuffled, shuffled, shuffled)[0]
 
 for name, old in (("the old one", out), ("the old one, reordered", out[:, order])):
     print(f"{name:24s}equal: {torch.allclose(out_shuffled, old, atol=1e-5)}")
+record("B14", "distance to P f(x)", (out_shuffled - out[:, order]).abs().max(), 0, 1e-5)
+record("B14", "distance to f(x)", (out_shuffled - out).abs().max(), 0.1, 2)
 
 # %% [markdown]
 # It is (b). Up to rounding, each word gets the vector it had before; only the rows have changed places. With $P$ the matrix that reorders rows,
@@ -75,11 +78,22 @@ def pooled(words, positions=None):
 difference = pooled("the dog chased the cat") - pooled("the cat chased the dog")
 assert difference.abs().max() < 1e-6
 print("who chased whom? largest difference below one in a million")
+record("B15", "encoder without positions, difference", difference.abs().max(), 0, 1e-6)
 
 # %% [markdown]
 # > **Key idea.** Without positions an encoder reads a *bag* of words. Order must be put in by hand.
 #
-# (This is about encoders. A decoder that looks only to the left can count what it sees, and so learns something of order without any encoding: [Haviv et al. (2022)](../book/bibliography.md).)
+# (This is about encoders. A decoder that looks only to the left can count what it sees, and so learns something of order without any encoding: [Haviv et al. (2022)](../book/bibliography.md). Here is the same attention, looking to the left only.)
+
+# %%
+def pooled_to_the_left(words):
+    x = embed(torch.tensor([vocabulary.encode(words.split())]))  # (1, L, D)
+    hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)          # True = ignore
+    return attention(x, x, x, attn_mask=hidden)[0].mean(dim=1)   # (1, D)
+
+
+left = pooled_to_the_left("the dog chased the cat") - pooled_to_the_left("the cat chased the dog")
+record("B15", "looking to the left only, difference", left.abs().max(), 0.01, 2)
 
 # %% [markdown]
 # ## Three ideas that almost work
@@ -150,6 +164,23 @@ print("equal, for an even and for an odd number of dimensions")
 # %% [markdown]
 # With 7 dimensions the last clock shows its sine only. Code that takes as many cosines as sines crashes there.
 
+# %%
+def usual_table(length, d_model):
+    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)   # (L, 1)
+    speed = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    table = torch.zeros(length, d_model, dtype=torch.float64)           # (L, D)
+    table[:, 0::2], table[:, 1::2] = (position * speed).sin(), (position * speed).cos()
+    return table
+
+
+crashed = []
+for width in range(2, 18):
+    try:
+        torch.testing.assert_close(usual_table(60, width), sinusoidal_table(60, width))
+    except RuntimeError:
+        crashed.append(width)
+record("B16", "widths from 2 to 17 at which it crashes", len(crashed), 8, 8)
+
 # %% mystnb={"image": {"alt": "Heat map of the sinusoidal table: 60 positions downwards, 64 dimensions to the right. Fine stripes at the left, where the clocks are fast, become broad bands and then constant columns at the right."}}
 fig, ax = plot_positional_encoding(
     sinusoidal_table(60, 64), title="Fast clocks on the left, slow ones on the right")
@@ -203,6 +234,11 @@ print(f"norms from {norms.min():.3f} to {norms.max():.3f}; sqrt(32) = {math.sqrt
 print(f"the two nearest of 2000 rows are {distance.min():.2f} apart")
 print(f"the two nearest neighbours   are {distance.diagonal(1).min():.2f} apart")
 
+# %%
+far = sinusoidal_table(10_002, 64)
+record("B17", "distance of the two nearest of 2000 positions", distance.min(), 1, 2)
+record("N10", "distance of positions 1 and 10,001", (far[1] - far[10_001]).norm(), 5, 12)
+
 # %% [markdown]
 # ### A shift is a rotation
 #
@@ -237,6 +273,7 @@ for k in (1, 7, 100):
     error = (moved - table[k : 1500 + k]).abs().max().item()
     assert error < 1e-10
 print("one matrix per shift moves 1500 positions at once, with errors below 1e-10")
+record("B18", "largest error of one matrix for 1500 positions", error, 0, 1e-10)
 
 # %% [markdown]
 # Note what is claimed. The *shifted code* is linear in the code. The **difference** $\mathrm{PE}_{p+k} - \mathrm{PE}_p$ still depends on $p$. And the paper says only that the authors *hypothesised* that this makes relative positions easy to learn.
@@ -245,6 +282,7 @@ print("one matrix per shift moves 1500 positions at once, with errors below 1e-1
 step = table[1:] - table[:-1]  # (1999, D)
 print("the difference between neighbours at p = 0 and p = 3, first pair:")
 print(step[0, :2].round(decimals=2).tolist(), step[3, :2].round(decimals=2).tolist())
+record("B18", "distance of these two differences", (step[0] - step[3]).norm(), 1, 4)
 
 # %% [markdown]
 # ### The dot product knows the distance
@@ -258,6 +296,7 @@ dots = table @ table.T  # (2000, 2000)
 assert dots.diagonal(5).std() < 1e-10
 for offset in (0, 1, 5, 6, 10, 20):
     print(f"offset {offset:2d}: {dots[0, offset]:.2f}")
+record("N11", "dot product at offset 6 minus that at 5", dots[0, 6] - dots[0, 5], 0.02, 5)
 
 # %% mystnb={"image": {"alt": "Dot product against offset for positions 0, 30 and 60. Where their offsets overlap the three curves lie on top of each other: a peak at offset zero, then a wavy decline on both sides."}}
 fig, ax = plot_dot_product_by_offset(table[:61], positions=(0, 30, 60))
@@ -292,6 +331,8 @@ def spread_along_diagonals(scores):
 print("spread along the diagonals, as a share of the overall spread")
 print(f"codes alone {spread_along_diagonals(raw):.2f}")
 print(f"projected   {spread_along_diagonals(projected):.2f}")
+record("B19", "spread, codes alone", spread_along_diagonals(raw), 0, 1e-10)
+record("B19", "spread, after random matrices", spread_along_diagonals(projected), 0.8, 1.2)
 
 # %% [markdown]
 # Along a diagonal the offset is constant. On the left nothing varies there. On the right it varies nearly as much along a diagonal as anywhere: the property is gone.
@@ -317,6 +358,8 @@ _ = torch.manual_seed(0)
 for width in (16, 64, 256, 512):
     word, off_by = read_back(width)
     print(f"d_model = {width:3d}: right word {word:6.1%}, position off by {off_by:.2f}")
+record("N12", "words read back right from the sum at d_model 512", word, 0.99, 1)
+record("N12", "the position is off by", off_by, 0.001, 0.5)
 
 # %% [markdown]
 # From 64 numbers on the word is not lost; the position is off by a step or so at 64 and by a fraction of one at 256 and more. Appending would keep them apart by construction, at the price of dimensions that every layer then has to carry.
@@ -391,6 +434,13 @@ shorter = SinusoidalPositionalEncoding(d_model, max_len=10)
 print(shorter.load_state_dict(positions.state_dict()))
 
 # %% [markdown]
+# The addition itself takes a slice of the table. A slice is a view: it has the same address, nothing is computed or copied for it.
+
+# %%
+start = positions.table.data_ptr()                               # an address in memory
+record("B48", "bytes from the table to its slice", positions.table[:5].data_ptr() - start, 0, 0)
+
+# %% [markdown]
 # What happens to a sentence that is too long? One hears that "the index runs out and the loss becomes NaN". The slice stops at the end of the table instead, and the addition fails, with one exception.
 
 # %%
@@ -405,6 +455,19 @@ except RuntimeError as error:
     print("max_len 10:", error)
 broadcast = without_check(long, sinusoidal_table(1, 4))
 print("max_len 1: ", tuple(broadcast.shape), "without a word")
+
+# %%
+def outcome(max_len):
+    try:
+        out = without_check(long, sinusoidal_table(max_len, 4))
+    except RuntimeError:
+        return "error"
+    return "finite" if out.isfinite().all() else "inf or NaN"
+
+
+outcomes = [outcome(max_len) for max_len in range(1, 12)]
+record("B41", "tables of 1 to 11 rows that give inf or NaN", outcomes.count("inf or NaN"), 0, 0)
+record("B59", "tables of 1 to 11 rows that raise an error", outcomes.count("error"), 10, 10)
 
 # %% [markdown]
 # A table of one row is broadcast to all positions without a word. Ours says what is wrong in every case.
@@ -451,6 +514,23 @@ torch.testing.assert_close(learned.weight.grad, twin.weight.grad)
 print("forward and gradient agree")
 
 # %% [markdown]
+# A learned table must be an `nn.Parameter`. A plain tensor gets a gradient as well, but `parameters()` does not list it, so the optimiser is never given it.
+
+# %%
+class Forgotten(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.randn(512, d_model, requires_grad=True)  # no nn.Parameter
+
+
+def offered(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+record("B49", "numbers given, plain tensor", offered(Forgotten()), 0, 0)
+record("B49", "numbers given, nn.Parameter", offered(learned), 512 * d_model, 512 * d_model)
+
+# %% [markdown]
 # ## The input of the encoder, complete
 #
 # Tokens, positions, dropout: this is all that happens before the first layer. Which kind of position is a switch of its own; without positions the scaling of the tokens stays as it is, so that an experiment changes one thing at a time.
@@ -492,7 +572,9 @@ module = InputEmbedding(len(vocabulary), d_model).eval()
 padded = F.pad(ids, (0, 3))                       # (1, L + 3)
 x = module(padded)                                # (1, L + 3, D)
 assert torch.equal(x[0, -3:], module.positions.table[len(tokens) : len(tokens) + 3])
+
 print("at a padded place:", x[0, -1, :4].detach().round(decimals=2))
+record("N14", "RMS at a padded place", x[0, -1].square().mean().sqrt(), 0.6, 0.8)
 
 # %% [markdown]
 # This surprises many: the code itself, not zeros. The padding row is zero, but a position is added to it as to every other. That is fine, because padding is kept out by **masks**, not by zeros: chapter 04 makes sure of it.
@@ -557,6 +639,12 @@ assert max(short for short, _ in results[None]) < 0.35
 assert min(short for kind in ("sinusoidal", "learned") for short, _ in results[kind]) > 0.95
 assert max(beyond for runs in results.values() for _, beyond in runs) < 0.35
 print("both kinds solve the trained places; neither works beyond them")
+
+# %% tags=["nbval-ignore-output"]
+for kind, claim in (("learned", "B20"), ("sinusoidal", "N13")):
+    short, beyond = zip(*results[kind])
+    record(claim, f"accuracy at trained places, {kind}", min(short), 0.95, 1)
+    record(claim, f"accuracy beyond them, {kind}", max(beyond), 0.05, 0.35)
 
 # %% [markdown]
 # Within the trained places the two are equal, and without positions the model is left with the bag. Beyond them, averaged over places 13 to 24, **neither** works. (0.24 and less without positions: the bag, as in chapter 01.) The rows of the learned table there are untouched noise; the sinusoids are well defined, and perhaps the layers have simply never seen those combinations of clock hands.

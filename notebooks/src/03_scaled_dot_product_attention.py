@@ -10,6 +10,7 @@ import torch
 import matplotlib.pyplot as plt
 from torch import nn
 from torch.nn import functional as F
+from encoder_lib.claims import record
 from encoder_lib.datasets import load_gap
 from encoder_lib.plotting import plot_attention, plot_lines, use_style
 torch.set_num_threads(1)
@@ -154,6 +155,25 @@ ax.set_xscale("log", base=4)
 ax.set_xticks(sizes, sizes)
 plt.show()
 
+# %%
+q_big, k_big = draw(64)
+record("B21", "variance of q · k at d_k 64", (q_big @ k_big.transpose(-2, -1)).var(), 60, 70)
+for name, bound in (("without scale", (0.05, 0.25)), ("with scale", (0.8, 1.2))):
+    falls_to = lines[name][-1] / lines[name][1]
+    record("B21", f"Jacobian at d_k 1024 over d_k 4, {name}", falls_to, *bound)
+
+# %% [markdown]
+# Is there a row of weights that the missing scale made *flatter*? We count.
+
+# %%
+flatter = 0
+for d_k in sizes[1:]:
+    q_big, k_big = draw(d_k, n=200)
+    scores = q_big @ k_big.transpose(-2, -1)
+    top, scaled_top = (s.softmax(-1).amax(-1) for s in (scores, scores / math.sqrt(d_k)))
+    flatter += (top < scaled_top - 1e-6).sum().item()
+record("B42", "rows of 16,000 that are flatter without the scale", flatter, 0, 0)
+
 # %% [markdown]
 # > **Mind the condition.** "The scale brings the variance to 1" holds if queries and keys have variance 1. In a model they come from linear maps, so it depends on how those start.
 
@@ -179,8 +199,15 @@ starts = {
     "nn.Linear's default": lambda w: nn.init.kaiming_uniform_(w, a=math.sqrt(5)),
     "Kaiming normal": lambda w: nn.init.kaiming_normal_(w),
 }
-for name, fill in starts.items():
-    print(f"{name:46s} variance {score_variance(fill):.2f}")
+variances = [score_variance(fill) for fill in starts.values()]
+for name, variance in zip(starts, variances):
+    print(f"{name:46s} variance {variance:.2f}")
+
+# %%
+record("B22", "score variance, Xavier for each matrix", variances[0], 0.85, 1.15)
+record("B22", "score variance, Xavier for three packed", variances[1], 0.2, 0.3)
+record("B22", "score variance, nn.Linear's default", variances[2], 0.09, 0.14)
+record("B43", "score variance, Kaiming normal", variances[3], 3.4, 4.6)
 
 # %% [markdown]
 # Three usual starts, three answers: about 1, about 1/4, about 1/9. With a small variance attention starts almost uniform, which is no fault, but it is another model at step 0. Chapter 08 shows that verdicts about whole architectures turn on it. Kaiming's factor, made for ReLU layers, starts too sharp: there is no ReLU between query and key.
@@ -188,7 +215,7 @@ for name, fill in starts.items():
 # %% [markdown]
 # ## The finished function
 #
-# Two more things belong to it. It refuses inputs that do not fit each other. And it takes a **mask**, True where a query may attend to a key: the forbidden scores become $-\infty$ before the softmax, so that their weights are exactly 0. A query that may attend to nothing at all gets zeros. Why it is done this way and not in one of five other ways is the subject of chapter 04.
+# Two more things belong to it. It refuses inputs that do not fit each other. And it takes a **mask**, True where a query may attend to a key: the forbidden scores become $-\infty$ before the softmax, so that their weights are exactly 0. A query that may attend to nothing at all gets zeros. Why it is done this way and not in one of four others is the subject of chapter 04.
 #
 # > **Borrowed.** `as_score_mask`, which checks the mask's shape, is built in chapter 04; `require_dropout` was built in chapter 02. `F.dropout` is torch's, and so is our twin for comparison, `F.scaled_dot_product_attention`. The experiments below use `F.layer_norm`, `F.normalize` and `nn.Linear`.
 
@@ -274,6 +301,21 @@ fig, ax = plot_attention(weights, tokens, title="Random projections: whatever yo
 plt.show()
 
 # %% [markdown]
+# Surely *nibbled* listens to *cake* more than to *at*? Not before training: over many draws its weight is one in six on average, and it may be anything.
+
+# %%
+def one_weight(seed, query=1, key=5):                          # "nibbled" and "cake"
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (nn.init.xavier_uniform_(torch.empty(64, 64), generator=generator) for _ in range(2))
+    words = torch.randn(len(tokens), 64, generator=generator)  # (L, D)
+    return scaled_dot_product_attention(words @ a.T, words @ b.T, words)[1][query, key].item()
+
+
+drawn = torch.tensor([one_weight(seed) for seed in range(1000)])
+record("B9", "weight of nibbled on cake, mean of 1000 draws", drawn.mean(), 0.15, 0.18)
+record("B9", "standard deviation of the draws", drawn.std(), 0.05, 0.3)
+
+# %% [markdown]
 # One number tells how even a row is: its **entropy**, from 0 (all on one key) to $\ln L$ (all equal).
 
 # %%
@@ -303,8 +345,13 @@ def additivity_error(f, n=50):
 
 
 fixed = weights                                                # (L, L), held fast
-print(f"attention:            {additivity_error(attend):.2f}")
-print(f"with fixed weights:   {additivity_error(lambda x: fixed @ (x @ w_v.T)):.2f}")
+bent, straight = additivity_error(attend), additivity_error(lambda x: fixed @ (x @ w_v.T))
+print(f"attention:            {bent:.2f}")
+print(f"with fixed weights:   {straight:.2f}")
+
+# %%
+record("C5", "error of additivity, attention", bent, 0.4, 1.2)
+record("C5", "error of additivity, weights held fast", straight, 0, 1e-5)
 
 # %% [markdown]
 # Linear in the **values**, as long as the weights are held fast. But the weights are made from the input, through a softmax, and the whole is far from linear. What the feed-forward network adds is something else: a non-linearity inside each position. Chapter 06 looks at it.
@@ -322,6 +369,14 @@ _, literal = scaled_dot_product_attention(tokens_16, tokens_16, tokens_16)
 _, projected = scaled_dot_product_attention(tokens_16 @ w_q.T, tokens_16 @ w_k.T, tokens_16)
 for name, w in (("Q = K = V", literal), ("projected", projected)):
     print(f"{name:10s} weight on itself {w.diagonal(dim1=-2, dim2=-1).mean():.2f}")
+
+# %%
+on_itself = [w.diagonal(dim1=-2, dim2=-1).mean() for w in (literal, projected)]
+record("A5", "weight on itself, Q, K and V equal", on_itself[0], 0.95, 1)
+record("A5", "weight on itself, projected", on_itself[1], 0.03, 0.15)
+one_way = (tokens_16 @ w_q.T) @ (tokens_16 @ w_k.T).transpose(-2, -1)  # (n, L, L)
+asymmetry = (one_way - one_way.transpose(-2, -1)).norm() / one_way.norm()
+record("C2", "asymmetry of the projected scores", asymmetry, 0.5, 2)
 
 # %% [markdown]
 # A normalised vector of 64 numbers has dot product 64 with itself and about 0 with a random other one; divided by 8, that is 8 against 0, and the softmax has decided. Everybody listens to themselves: an expensive identity. The projections $W_Q$ and $W_K$ are what lets a word look for something that it is not.

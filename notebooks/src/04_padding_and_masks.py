@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 from torch import nn
 from torch.nn import functional as F
 from encoder_lib.attention import scaled_dot_product_attention
+from encoder_lib.claims import record
 from encoder_lib.datasets import load_gap
 from encoder_lib.embedding import InputEmbedding, require_ids, require_int
 from encoder_lib.plotting import plot_heatmap, plot_lines, use_style
@@ -56,6 +57,7 @@ alone, _ = scaled_dot_product_attention(*project(ids[:1, :3]))
 in_batch, _ = scaled_dot_product_attention(*project(ids))
 change = (in_batch[:1, :3] - alone).norm() / alone.norm()
 print(f"changed by {change:.0%}")
+record("B25", "change of a sentence by the padding of its batch, no mask", change, 0.05, 0.5)
 
 # %% [markdown]
 # Padding has an id, the id has a vector (zeros, after chapter 01), to the vector a position is added, and attention takes the sum for a word. In another batch the same sentence would get another answer.
@@ -185,6 +187,11 @@ for name, way in ways.items():
     print(f"{name:26s}{on_padding:10.2f}{w[0, 2].sum().item():9.2f}{error:12.2f}")
     assert (error < 1e-5) == (name not in ("0 before softmax", "0 after softmax"))
 
+# %%
+row = {name: way(scores_of(q, k), hidden)[0, 2] for name, way in ways.items()}   # (L_k,) each
+record("N15", "sum of a row, 0 after the softmax", row["0 after softmax"].sum(), 0.5, 0.9)
+record("N16", "weight on padding, 0 before", row["0 before softmax"][3:].sum(), 0.1, 0.4)
+
 # %% [markdown]
 # A score of 0 is not "no attention", since $e^0 = 1$: it is a rather ordinary score. Zeros *after* the softmax do hide the keys, but the padding stays in the sum of equation (4.1), so every output is too small, by an amount that depends on the padding.
 #
@@ -201,6 +208,16 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
         except RuntimeError as error:
             result = f"RuntimeError: {error}"
         print(f"{str(dtype)[6:]:9s} {name:25s} {result}")
+
+# %%
+raised = 0
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    try:
+        of_padding = ways["-1e9 before softmax"](torch.zeros(3, dtype=dtype), torch.ones(3).bool())
+    except RuntimeError:
+        raised += 1
+record("B24", "number types of 3 in which -1e9 raises an error", raised, 1, 1)
+record("B24", "weight on each of 3 hidden keys, if all are hidden", of_padding[0].float(), 0.3, 0.4)
 
 # %% [markdown]
 # - `-1e9` does not exist in float16, whose largest number is 65504. A model written with it works in float32 and bfloat16, and stops the day somebody chooses float16.
@@ -255,6 +272,11 @@ for name, out in results.items():
     first = " ".join(f"{value:6.2f}" for value in out[1, 0, :3])
     print(f"{name:22s} {first}   mean of all values: {torch.allclose(out[1, 0], x[1].mean(0))}")
 
+# %%
+written_out = added(-math.inf).softmax(-1) @ x               # (B, L, D)
+record("N18", "NaN of 192 numbers, written out", written_out.isnan().sum(), 96, 96)
+record("N18", "NaN of 192 numbers, fused", results["SDPA, bool"].isnan().sum(), 0, 0)
+
 # %% [markdown]
 # Three give zeros (SDPA in older versions of torch gave NaN). `finfo.min` gives the mean of six values in a row that has none.
 #
@@ -267,6 +289,8 @@ out, _ = mha(x, x, x, key_padding_mask=~half)                # (B, L, D)
 out[0].sum().backward()
 print("NaN in the output of the two rows:", out.isnan().any(dim=-1).any(dim=-1).tolist())
 print(f"NaN in the gradient: {mha.in_proj_weight.grad.isnan().float().mean():.0%}")
+gradient = mha.in_proj_weight.grad                           # (3 D, D)
+record("N17", "share of NaN in the gradient", gradient.isnan().float().mean(), 0.99, 1)
 
 # %% [markdown]
 # All of it (measured with torch 2.13; later versions may give zeros). The empty row's output has gradient 0, but on the way back $0 \cdot \text{NaN} = \text{NaN}$, and the projection is shared by all rows. One empty text, one step, and the model is gone. Nor is it reliably so. (A *head* is one of several attentions that run side by side; chapter 05 builds them. Here they are one more axis, $H$.)
@@ -382,6 +406,7 @@ wrong = equal_scores.masked_fill(~square, -math.inf).softmax(-1)
 right = equal_scores.masked_fill(~square[:, None, :], -math.inf).softmax(-1)
 print("second sentence, right:", right[1], sep="\n")
 print("second sentence, wrong:", wrong[1], sep="\n")
+record("N19", "largest weight on padding, second sentence", wrong[1, :, 2].max(), 0.3, 0.4)
 
 # %% [markdown]
 # The second sentence has two tokens, so every query should see keys 0 and 1. With the wrong broadcast, its *first query* follows the first sentence's mask, its second the second's, and so on. No error here. With $B = 2$ and $L = 5$ the same line stops with a shape error; with $B = L$ it runs, so a test needs that case too.
@@ -530,6 +555,12 @@ for name, row in table.items():
     print(f"{name:21s}" + "".join(f"{cell:>15s}" for cell in row))
 assert table["float, 1.0 = real"][1:3] == ["0.16", "0.16"]
 
+# %%
+in_mha = readers["MHA"](masks["float, 1.0 = real"]).flatten()[0]
+record("A17", "attention on padding, float mask in nn.MultiheadAttention", in_mha, 0.1, 0.3)
+refused = sum(cell.endswith("Error") for cell in table["int, 1 = real"])
+record("A17", "readers of 4 that refuse an int mask", refused, 2, 2)
+
 # %% [markdown]
 # Read it by rows.
 #
@@ -570,6 +601,10 @@ on_padding = {name: round(row[3:].sum().item(), 2) for name, row in by_mask.item
 print("on padding:", on_padding)
 assert on_padding["right mask"] == 0 and on_padding["inverted mask"] == 1
 
+# %%
+inverted = by_mask["inverted mask"][3:].sum()
+record("A16", "attention on padding, mask of the other meaning", inverted, 0.99, 1)
+
 # %% [markdown]
 # Move the padding yourself. The scores are those of the longest sentence; the slider says how many of its tokens are real, the buttons choose what is done about the rest. Watch the sums of the rows and what falls on padding.
 
@@ -595,6 +630,16 @@ assert changes == sorted(changes)
 # %%
 out, _ = scaled_dot_product_attention(q, k, v, keep_mask[:, None, :])    # (B, L, D)
 print("norms of the kitten's six rows:", out[0].norm(dim=-1).round(decimals=2))
+record("A8", "smallest norm at padding, mask given", out[0, 3:].norm(dim=-1).min(), 1, 10)
+
+# %% [markdown]
+# Put other words at the padded places: the real rows stay as they were, the padded ones, which have queries of their own, do not.
+
+# %%
+other_words = project(ids.masked_fill(~keep_mask, 3))                    # (B, L, D) each
+moved = (scaled_dot_product_attention(*other_words, keep_mask[:, None, :])[0] - out).abs()
+record("A7", "change at real tokens", moved[keep_mask].max(), 0, 1e-5)
+record("A7", "change at padding", moved[~keep_mask].max(), 0.1, 20)
 
 # %% [markdown]
 # The last three are garbage, finite and harmless as long as nobody uses them. Whoever comes next must leave them out. Take the mean over a sentence:
@@ -606,6 +651,11 @@ masked = (out * keep_column).sum(dim=1) / keep_column.sum(dim=1)     # (B, D)
 of_truth = truth[0, :3].mean(dim=0)                                  # (D,)
 for name, pooled in (("plain", plain[0]), ("masked", masked[0])):
     print(f"{name:6s} mean: off by {(pooled - of_truth).norm() / of_truth.norm():.2f}")
+
+# %%
+off = [(pooled - of_truth).norm() / of_truth.norm() for pooled in (plain[0], masked[0])]
+record("A9", "error of a sentence's vector, plain mean", off[0], 0.1, 0.5)
+record("A9", "error of a sentence's vector, masked mean", off[1], 0, 1e-5)
 
 # %% [markdown]
 # The loss, too, must skip them wherever every token has an answer of its own.
@@ -627,6 +677,7 @@ h = embed(ids).detach()
 for layer in (1, 2):
     h = both_axes(h)
     print(f"after layer {layer}: {h[0, :3].isnan().float().mean():.0%} of the real rows")
+record("N20", "share of NaN at real tokens, layer 2", h[0, :3].isnan().float().mean(), 0.99, 1)
 
 # %% [markdown]
 # A weight of exactly 0 does not protect from NaN, since $0 \cdot \text{NaN} = \text{NaN}$. In layer 2 the padded rows are *values*, and the whole sentence is lost.
@@ -762,6 +813,11 @@ assert all(curve[0] > 0.95 for curve in curves.values())
 assert curves["mask"][-1] > 0.98 and curves["mask, plain mean"][-1] > 0.93
 assert curves["no mask"][0] - curves["no mask"][-1] > 0.3
 assert curves["no mask, no positions"][-1] > 0.93
+
+# %% tags=["nbval-ignore-output"]
+record("B39", "no mask, padded as in training", curves["no mask"][0], 0.95, 1)
+record("B39", "no mask, more padding", curves["no mask"][-1], 0.1, 0.7)
+record("B39", "mask, more padding", curves["mask"][-1], 0.98, 1)
 
 # %% mystnb={"image": {"alt": "Four lines of accuracy against the length to which test sentences are filled up, from 12 to 40. Three stay near 1. The line of the model without a mask starts at 1 as well and falls below one half."}}
 fig, ax = plot_lines(curves, x=filled_to, xlabel="length the test sentences are filled up to",

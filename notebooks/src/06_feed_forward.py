@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 from torch import nn
 from torch.nn import functional as F
 from encoder_lib.attention import MultiHeadAttention
+from encoder_lib.claims import record
 from encoder_lib.datasets import load_gap
 from encoder_lib.plotting import plot_heatmap, plot_lines, use_style
 torch.set_num_threads(1)
@@ -39,6 +40,12 @@ attention = MultiHeadAttention(64, 4)
 with torch.no_grad():
     for length in (6, 2, 1):
         print(f"{length} words: {additivity_error(attention, length):.2f}")
+
+# %%
+with torch.no_grad():
+    six_words, one_word = (additivity_error(attention, n) for n in (6, 1))
+record("N25", "error of additivity, attention, 6 words", six_words, 0.4, 1.2)
+record("N25", "error of additivity, attention, 1 word", one_word, 0, 1e-5)
 
 # %% [markdown]
 # With a single key the softmax has nothing to divide: the weight is 1, whatever the query and the key say. What remains is the value and the output projection, two linear maps in a row. So alone, a word cannot do anything with attention but a linear map (plus a constant, once the biases have been trained). So here is something no linear map can do. *Does the word have an **a** or an **e**, but not both?*
@@ -212,6 +219,9 @@ for f in (feed_forward, attention):
     gap = (f(six[:, order]) - f(six)[:, order]).abs().max()
     print(f"{type(f).__name__:18s} shuffled alike: {bool(gap < 1e-5)}")
 
+# %%
+record("N26", "attention, shuffled words", gap, 0, 1e-5)
+
 # %% [markdown]
 # Both. Attention mixes all positions, but without preferring any (chapter 02). So this test cannot tell them apart. What can is the **Jacobian**: how much does the output at position $i$ change if the input at position $j$ does? That is a 64 by 64 matrix for each pair of positions; we take its norm.
 
@@ -225,6 +235,11 @@ from_ffn, from_attention = influence(feed_forward, six), influence(attention, si
 off_diagonal = ~torch.eye(6, dtype=torch.bool)
 assert (from_ffn[off_diagonal] == 0).all()
 print(f"attention, smallest off the diagonal: {from_attention[off_diagonal].min():.1f}")
+
+# %%
+least = from_attention[off_diagonal].min()
+record("C1", "least effect of a word on another, attention", least, 0.1, 5)
+record("C1", "largest, feed-forward network", from_ffn[off_diagonal].max(), 0, 1e-9)
 
 # %% mystnb={"image": {"alt": "Two heat maps, six output words by six input words of 'she nibbled daintily at her cake'. Feed-forward network: only the diagonal is bright, all else is exactly 0. Attention: no cell is 0, though the column of 'at' is dark."}}
 fig, axes = plt.subplots(1, 2, figsize=(7, 3.6), layout="constrained")
@@ -264,6 +279,8 @@ with torch.no_grad():
         conv.bias.copy_(linear.bias)
 by_convolution = conv_2(conv_1(x.transpose(1, 2)).relu()).transpose(1, 2)  # (B, L, D)
 torch.testing.assert_close(by_convolution, feed_forward(x))
+apart = (by_convolution - feed_forward(x)).abs().max()
+record("A10", "largest difference of the two", apart, 0, 1e-5)
 
 # %% [markdown]
 # ## The bend
@@ -277,6 +294,8 @@ w_1, w_2 = feed_forward.w_1.weight, feed_forward.w_2.weight      # (d_ff, D), (D
 product = w_2 @ w_1                                              # (D, D)
 torch.testing.assert_close((x @ w_1.T) @ w_2.T, x @ product.T, atol=1e-5, rtol=0)
 print(f"{w_1.numel() + w_2.numel()} weights do what {product.numel()} can do")
+apart, at_once = (x @ w_1.T) @ w_2.T, x @ product.T              # (B, L, D)
+record("N27", "difference of two maps and their product", (apart - at_once).abs().max(), 0, 1e-5)
 
 # %% [markdown]
 # Two linear maps in a row are one. Seven eighths of the weights are wasted, and for a word alone the exclusive or is out of reach again.
@@ -302,6 +321,10 @@ slope, = torch.autograd.grad(gelu(z).sum(), z)
 low = gelu(z).argmin()
 print(f"lowest {gelu(z)[low]:.5f} at {z[low]:.4f};  steepest {slope.max():.3f};"
       f"  slope at -6: {slope[0]:.0e}")
+
+# %%
+record("C6", "lowest value of GELU", gelu(z)[low], -0.18, -0.16)
+record("C6", "size of the slope at -6", slope[0].abs(), 1e-9, 1e-6)
 assert (slope[z > 0.76] >= 1).all()
 
 # %% mystnb={"image": {"alt": "ReLU, GELU and the slope of GELU from -4 to 4. ReLU is 0 up to 0 and then rises straight. GELU dips to -0.17 near -0.75 and joins ReLU at both ends. Its slope is slightly negative on the left and is above 1 to the right of 0.75."}}
@@ -322,6 +345,7 @@ exact = F.gelu(z)
 by_tanh, by_sigmoid = F.gelu(z, approximate="tanh"), z * torch.sigmoid(1.702 * z)
 print(f"tanh approximation:    off by up to {(by_tanh - exact).abs().max():.1e}")
 print(f"sigmoid approximation: off by up to {(by_sigmoid - exact).abs().max():.1e}")
+record("N29", "z times sigmoid(1.702 z), off by", (by_sigmoid - exact).abs().max(), 0.015, 0.025)
 
 # %% [markdown]
 # The tanh form is close, but not to $10^{-5}$: a check of copied weights fails, and the fault seems to be elsewhere. (The sigmoid form, from the same paper, is 40 times coarser; torch has no function for it.) `FeedForward` means the exact form.
@@ -346,6 +370,9 @@ for bias in (-1.0, -3.0, -10.0):
     shares = [gradient_norm(a, bias) / gradient_norm(a, 0.0) for a in ("relu", "gelu")]
     print(f"bias {bias:5.1f}   ReLU {shares[0]:.0e}   GELU {shares[1]:.0e}")
     assert bias > -3 or shares[0] == 0 < shares[1]
+
+# %%
+record("N28", "gradient at bias -10 over that at 0", shares[1], 1e-18, 1e-9)
 
 # %% [markdown]
 # At $-3$ all ReLU units are dead with this seed: not one match is positive for any of the 1,024 random tokens. (With others a few units live.) GELU keeps about 6 % of its gradient there. At $-10$ it keeps less than a trillionth. So the repair is real near 0, and gone far away.
@@ -426,6 +453,10 @@ for name, make in makers.items():
 assert max(results["linear map"] + results["attention"]) < 0.6
 assert min(results["FFN, d_ff = 16"]) > 0.99 and min(results["FFN, d_ff = 1"]) < 0.9
 
+# %% tags=["nbval-ignore-output"]
+record("N30", "words alone, attention, best of three", max(results["attention"]), 0.4, 0.6)
+record("N30", "words alone, FFN, worst of three", min(results["FFN, d_ff = 16"]), 0.99, 1)
+
 # %% [markdown]
 # Three seeds each. A word alone gets nowhere with attention, and 16 hidden units solve the task for words never seen. $d_{\mathrm{ff}}$ is the knob of capacity: one unit is not reliably enough.
 #
@@ -450,6 +481,9 @@ for name in ("linear map", "attention", "FFN, d_ff = 16"):
           "  alone", *(f"{score:.2f}" for score in outside[name]))
 assert max(inside["linear map"]) < 0.6 and min(inside["FFN, d_ff = 16"]) > 0.99
 assert min(inside["attention"]) > 0.8 and max(outside["attention"]) < 0.8
+
+# %% tags=["nbval-ignore-output"]
+record("N30", "new words in sentences, attention, worst of three", min(inside["attention"]), 0.8, 1)
 
 # %% [markdown]
 # Attention gets most of the new words right in their sentences, and far fewer of the same words alone. The neighbours need not say anything about the answer; with them the softmax has something to divide: how a word shares out its attention depends on its letters, and not linearly. That is a bend. Alone, the model is linear, so equation 6.1 keeps it near or below 0.75.
@@ -518,6 +552,11 @@ for name, scores in gaps.items():
 for whole, without, deleted in zip(*gaps.values()):
     assert abs(whole - without) < 0.03 and deleted < min(without, whole - 0.01) and deleted > 0.6
 
+# %% tags=["nbval-ignore-output"]
+lost = {name: (sum(gaps["whole"]) - sum(scores)) / 2 for name, scores in gaps.items()}
+record("B31", "accuracy lost, trained without", lost["trained without"], -0.02, 0.03)
+record("B31", "accuracy lost, deleted afterwards", lost["deleted afterwards"], 0.01, 0.1)
+
 # %% [markdown]
 # Trained without, the model is less than three points away from the whole one, with fewer weights (a standard error, with 3,445 test sentences, is 0.8 points). Deleted afterwards, it loses more, with both seeds: the rest has learned to rely on it. Neither is a collapse: always naming the most frequent class would give about 35 % (chapter 00).
 #
@@ -547,6 +586,10 @@ for activation in ACTIVATIONS:
     memory = FeedForward(64, 256, activation=activation)
     torch.testing.assert_close(as_memory(memory, x), memory(x), atol=1e-5, rtol=0)
 
+# %%
+apart = (as_memory(memory, x) - memory(x)).abs().max()
+record("C7", "sum over keys and values, random weights, off by", apart, 0, 1e-5)
+
 # %% [markdown]
 # Equal for random weights: the reading is algebra and claims nothing about meaning. Whether a key *means* something is a question about trained weights. In our letter task we can answer it, because each of the 26 inputs has a name.
 
@@ -566,6 +609,10 @@ _ = torch.manual_seed(0)
 before, after = share_on_a_and_e(FeedForward(26, 8)), share_on_a_and_e(tagger.part)
 print(f"share of a and e in the squares: {before:.2f} at random, {after:.2f} trained")
 assert before < 0.2 and after > 0.7
+
+# %% tags=["nbval-ignore-output"]
+record("C7", "share of the two letters that matter, random weights", before, 0.03, 0.2)
+record("C7", "share of the two letters that matter, trained", after, 0.7, 1)
 
 # %% mystnb={"image": {"alt": "Heat map of what 8 hidden units read of the letters a to z, after training on 'a or e but not both'. The columns a and e are strong, positive or negative; the other 24 are near 0."}}
 units = what_units_read(tagger.part)
@@ -596,6 +643,15 @@ with torch.device("meta"):                             # shapes without numbers:
     big = {"attention": MultiHeadAttention(512, 8), "FFN": FeedForward(512, 2048)}
 counts = {name: count(module) for name, module in big.items()}
 print(counts, f"share {counts['FFN'] / sum(counts.values()):.4f}")
+record("B30", "share of the weights", counts["FFN"] / sum(counts.values()), 0.66, 0.67)
+
+# %% [markdown]
+# Later models use a *gated* network: a third matrix of the same size, whose product multiplies the hidden units ([Shazeer (2020)](../book/bibliography.md)). At equal $d_\text{ff}$ it is larger by half, which is why it is used with two thirds of the hidden units.
+
+# %%
+with torch.device("meta"):
+    gated = nn.Sequential(*(nn.Linear(512, 2048, bias=False) for _ in range(3)))
+record("B31b", "weights over those of the plain one", count(gated) / counts["FFN"], 1.49, 1.51)
 
 # %% [markdown]
 # Work we count, too, instead of timing it: torch has a counter for the multiplications and additions in matrix products.
@@ -618,6 +674,11 @@ for length in (16, 1024, 4096):
     ffn, attends = flops_per_token(big["FFN"], length), flops_per_token(attend, length)
     assert ffn == 4 * 512 * 2048 and attends == 8 * 512**2 + 4 * length * 512
     print(f"L = {length:4d}: the FFN does {ffn / (ffn + attends):.2f} of the work")
+
+# %%
+for length, bound in ((16, (0.3, 0.4)), (4096, (0.65, 0.8))):
+    ffn, attends = flops_per_token(big["FFN"], length), flops_per_token(attend, length)
+    record("N31", f"share of attention at L {length}", attends / (ffn + attends), *bound)
 
 # %% [markdown]
 # A multiplication and an addition per weight: $4\, d\, d_{\mathrm{ff}}$ for a token in the feed-forward network, whatever the length. Attention's four projections cost $8 d^2$, and the comparison of a token with all $L$ others, with the mixing, another $4 L d$. With $d_{\mathrm{ff}} = 4 d$ the two are equal at

@@ -6,10 +6,12 @@
 
 # %% tags=["setup"]
 import math
+import time
 import torch
 import matplotlib.pyplot as plt
 from torch import nn
 from torch.nn import functional as F
+from encoder_lib.claims import record
 from encoder_lib.datasets import load_gap
 from encoder_lib.plotting import plot_lines, use_style
 torch.set_num_threads(1)
@@ -100,6 +102,10 @@ print(f"24 parts, matched start: gradient {ratios[-1]:.1f}")
 print(f"cosine of two tokens: input {similarity(words):.2f}, top {similarity(top):.2f}")
 assert 0.3 < ratios[-1] < 3 and similarity(top) > 0.85
 
+# %%
+record("N32", "gradient at the input over that at the top", ratios[-1], 0.3, 3)
+record("N32", "cosine of two tokens at the top", similarity(top), 0.85, 1)
+
 # %% [markdown]
 # So "deep plain stacks have vanishing gradients" needs its condition: with a matched start the gradient arrives. Something else is lost. At the top all tokens point almost the same way; every word looks like every other.
 #
@@ -144,6 +150,11 @@ for start in (xavier, matched):
     print(f"{start.__name__:8s} gradient {ratios[-1]:8.2g}, RMS at the top {rms:8.2g}")
     assert 15 < ratios[-1] < 50 if start is xavier else ratios[-1] > 1000
 
+# %%
+grown = gradients_by_depth(residual, xavier(), words)[0][-1]
+record("C9", "gradient at the input over that at the top, Xavier", grown, 15, 50)
+record("C9", "the same, matched start", ratios[-1], 1000, 1e5)
+
 # %% [markdown]
 # Nothing vanishes any more. Instead it **grows**: between 15 and 50 times with the one start, more than a thousand times with the other, which was the good one without the addition. Every part adds its share, and nobody makes the sum smaller again. (RMS: root mean square, chapter 01.)
 #
@@ -177,6 +188,8 @@ print("the top is the input plus six changes")
 # %%
 stream = torch.zeros(2, 5, 8)                                         # (B, L, D)
 print(tuple((stream + torch.ones(2, 1, 8)).shape))
+moved = (stream + torch.ones(2, 1, 8) != stream).any(dim=-1).sum()
+record("A12", "tokens of 10 moved by a change of 2", moved, 10, 10)
 
 # %% tags=["raises-exception"]
 stream + torch.ones(2, 5, 4)
@@ -229,6 +242,7 @@ print("equal, by hand and for", words.size(1), "real tokens")
 
 # %%
 print(f"one 1 among 64 numbers becomes {layer_norm(torch.eye(64))[0, 0]:.2f}")
+record("N33", "largest number after it", layer_norm(torch.eye(64)).max(), 7.8, 8)
 
 # %% [markdown]
 # ## Break it: two usual mistakes
@@ -247,6 +261,11 @@ def eps_outside(x, eps=1e-5):
 tiny = torch.tensor([[1e-3, -1e-3, 1e-3, -1e-3]])                     # (1, D)
 for f in (layer_norm, unbiased, eps_outside):
     print(f"{f.__name__:12s} [1,0,0,0] -> {f(one_hot)[0, 0]:.4f}   1e-3 -> {f(tiny)[0, 0]:.4f}")
+
+# %%
+torchs = F.layer_norm(one_hot, (4,))[0, 0]
+record("C11", "divided by D, off by", (layer_norm(one_hot)[0, 0] - torchs).abs(), 0, 1e-5)
+record("C11", "divided by D - 1, off by", (unbiased(one_hot)[0, 0] - torchs).abs(), 0.2, 0.3)
 
 # %% [markdown]
 # The one-hot row finds the first mistake, the tiny row the second. Note the last number of the first line: for a token whose numbers are as small as $\sqrt\varepsilon \approx 0.003$, even the correct LayerNorm does **not** give variance 1.
@@ -389,6 +408,7 @@ plt.show()
 change = (layer_norm(3 * words + 5) - layer_norm(words)).abs().max().item()
 assert change < 1e-3
 print("LN(3x + 5) and LN(x) differ by less than 0.001")
+record("N34", "difference of LN(3x + 5) and LN(x)", change, 0, 1e-3)
 
 # %% [markdown]
 # By nothing but $\varepsilon$ and rounding. Where a function does not change, its gradient is zero: LayerNorm passes on no gradient along $(1, \dots, 1)$ and none along the token itself. Its Jacobian, for gain 1 and $\varepsilon = 0$ and with $z = \operatorname{LN}(x)$, is
@@ -415,6 +435,10 @@ for scale in (0.1, 1, 10):
     rank, sigma = (values > 1e-2 * values[0]).sum(), (scale * token).std(correction=0)
     print(f"{scale:4} x token: norm {values[0]:.3f}, 1/sigma {1 / sigma:.3f}, "
           f"rank {rank} of {d_model}")
+
+# %%
+record("C13", "norm of the Jacobian, token ten times louder", values[0], 0.05, 0.2)
+record("C13", "rank of the Jacobian, of 64", rank, 62, 62)
 
 # %% [markdown]
 # (Values below a hundredth of the norm count as zero here: with $\varepsilon$ the second direction keeps a trace of about $\varepsilon / \sigma^2$.)
@@ -483,6 +507,15 @@ for changed, what in ((2, "token 2"), (-1, "a padded place")):
         print(f"{what:14s} is louder; over {str(tuple(shape)):8s} token 0 moves by {moved:.2f}")
         assert (moved == 0) == (len(shape) == 1)
 
+# %%
+louder = x[:1].clone()
+louder[0, 2] *= 5
+per_token, per_sentence = (
+    (F.layer_norm(louder, shape) - F.layer_norm(x[:1], shape))[0, 0].abs().max()
+    for shape in ((d_model,), x.shape[1:]))
+record("C12", "move of another token, norm of a token", per_token, 0, 1e-6)
+record("C12", "move of another token, norm of the sentence", per_sentence, 0.3, 5)
+
 # %% [markdown]
 # Over $(L, D)$ a word changes because another word did, padding included. Over $D$ it does not, and no other sentence matters either.
 
@@ -490,6 +523,7 @@ for changed, what in ((2, "token 2"), (-1, "a padded place")):
 alone, together = norm(x[:1])[0], norm(x)[0]                          # (L, D)
 assert (alone - together).abs().max() < 1e-5
 print("LayerNorm: a sentence alone and in a batch of 32 gives the same")
+record("B36", "difference, alone and in a batch", (alone - together).abs().max(), 0, 1e-5)
 
 # %% [markdown]
 # ## LayerNorm or BatchNorm, fairly
@@ -519,6 +553,10 @@ for training in (True, False):
     print(f"{'training' if training else 'evaluation':10s} differs by {effect:.1f}")
     assert effect > 0.5 if training else effect < 1e-5
 
+# %%
+record("C10", "effect of the other sentences, training", effect_of_companions(bn.train()), 0.5, 10)
+record("C10", "effect of the other sentences, evaluation", effect_of_companions(bn.eval()), 0, 1e-5)
+
 # %% [markdown]
 # Not at all in evaluation: the stored averages know nothing of the batch. That argument is wrong. In **training** it is true: a word's vector depends on which sentences were drawn with it. A single token cannot be normalised at all.
 
@@ -534,6 +572,10 @@ padded, real = (nn.BatchNorm1d(d_model, momentum=None) for _ in range(2))
 _ = padded(bare.flatten(0, 1)), real(bare[keep_mask])
 print(f"stored variance: with padding {padded.running_var.mean():.2f}, "
       f"real tokens {real.running_var.mean():.2f}; real share {keep_mask.float().mean():.2f}")
+
+# %%
+share = padded.running_var.mean() / real.running_var.mean()
+record("N35", "stored variance with padding over that of real tokens", share, 0.3, 0.7)
 
 # %% [markdown]
 # Half of the places are padding, so the variance is about half of what it should be. Is the share of padding really what counts? Three batches:
@@ -582,6 +624,7 @@ draws = F.dropout(token.expand(20000, -1), p=0.1)                     # (n, D)
 assert (draws.mean(0) - token).abs().max() < 0.05
 growth = draws.square().mean() / token.square().mean()
 print(f"mean: within 0.05 of the token; mean square: {growth:.2f} times, 1 / 0.9 = {1 / 0.9:.2f}")
+record("N36", "growth of the mean square at rate 0.1", growth, 1.05, 1.2)
 
 # %% [markdown]
 # The mean square does not stay; it grows by $1/(1-p)$.
@@ -600,6 +643,9 @@ for _ in range(24):
 for name, h in (("x + drop(f(x))", branch), ("drop(x + f(x))", stream)):
     cosine = F.cosine_similarity(h, words, dim=-1).mean()
     print(f"{name}: {(h != 0).float().mean():.2f} left, cosine with the input {cosine:.2f}")
+
+# %%
+record("N37", "cosine with the input after 24 steps", cosine, 0.1, 0.5)
 
 # %% [markdown]
 # All of it, against $0.9^{24} \approx 0.08$. On the stream, what one part drops is gone for all later ones. On the branch, one change is incomplete and the stream stays whole.
@@ -661,11 +707,33 @@ print("rank", (values > 1e-3 * values[0]).sum().item(), "of", d_model)
 centred = words - words.mean(-1, keepdim=True)
 torch.testing.assert_close(RMSNorm(d_model, eps=1e-5)(centred), LayerNorm(d_model)(words))
 
+# %%
+by_mean_square = RMSNorm(d_model, eps=1e-5)
+same = (by_mean_square(centred) - LayerNorm(d_model)(words)).abs().max()
+other = (by_mean_square(words + 5) - LayerNorm(d_model)(words + 5)).abs().max()
+record("N39", "difference on centred tokens", same, 0, 1e-4)
+record("N39", "difference on tokens with mean 5", other, 0.5, 10)
+
 # %% [markdown]
 # It forgets the length only, one direction instead of two. The last line says how the two are related: **LayerNorm is RMSNorm of the centred token**, with the same $\varepsilon$ and without shift. On rows that are centred anyway they are equal.
 #
-# The authors report 7 % to 64 % less running time for whole models. How much is left depends on the program that computes the norm, not only on the formula; we make no claim about it here.
-#
+# The authors report 7 % to 64 % less running time for whole models. How much is left depends on the program that computes the norm, not only on the formula. One such comparison: torch's LayerNorm is a single fused function, our RMSNorm a line of several operations.
+
+# %% tags=["nbval-ignore-output"]
+def milliseconds(module, repeats=9):
+    inputs, spent = torch.randn(16, 128, 256, requires_grad=True), []  # (B, L, D)
+    for _ in range(repeats):
+        start = time.process_time()
+        module(inputs).sum().backward()
+        spent.append(1000 * (time.process_time() - start))
+    return min(spent)
+
+
+times = [milliseconds(module) for module in (nn.LayerNorm(256), RMSNorm(256))]
+print(f"torch's LayerNorm {times[0]:.1f} ms, our RMSNorm {times[1]:.1f} ms")
+record("C21", "time of RMSNorm over that of LayerNorm", times[1] / times[0], 1.1, 30)
+
+# %% [markdown]
 # ## Break it: half precision
 #
 # The largest number in float16 is 65504. The square of 300 is 90000.
@@ -678,6 +746,10 @@ outputs = {"naive": naive, "naive LN": layer_norm(loud),
            "RMSNorm": rms_norm(loud), "LayerNorm": norm(loud)}
 for name, out in outputs.items():
     print(f"{name:9s}", out.dtype, out[0, :4].tolist())
+
+# %%
+record("N38", "largest number, squares in float16", naive.float().abs().max(), 0, 0.5)
+record("N38", "largest number, squares in float32", rms_norm(loud).float().abs().max(), 0.9, 1.1)
 
 # %% [markdown]
 # No error and no NaN: one over infinity is 0, and the token is gone. That is why both modules compute in float32 inside and return the type they were given.

@@ -11,6 +11,7 @@ import torch
 import matplotlib.pyplot as plt
 from torch import nn
 from torch.nn import functional as F
+from encoder_lib.claims import record
 from encoder_lib.datasets import load_gap
 from encoder_lib.plotting import plot_gradient_norms, plot_lines, use_style
 from encoder_lib.widgets import depth_explorer
@@ -92,6 +93,11 @@ for name, layer in (("post", post_ln), ("pre", pre_ln)):
     print(f"{name:4s} RMS {rms(out, keep_mask):.2f}, largest mean of a token {means:.2f}")
 print(f"in   RMS {rms(x, keep_mask):.2f}")
 
+# %%
+largest = {layer: layer(x)[keep_mask].mean(-1).abs().max() for layer in (post_ln, pre_ln)}
+record("A1", "largest mean of a token, norm behind the addition", largest[post_ln], 0, 1e-5)
+record("A1", "largest mean of a token, norm inside the branch", largest[pre_ln], 0.1, 2)
+
 # %% [markdown]
 # The last thing a Post-LN layer does is to normalise, so its tokens have mean 0 and RMS 1. Nothing normalises the stream of a Pre-LN layer: things are added to it, and that is all.
 #
@@ -116,7 +122,9 @@ def require_choice(name, value, choices):
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm="pre", activation="relu"):
+    def __init__(
+        self, d_model, n_heads, d_ff, dropout=0.1, norm="pre", activation="relu", eps=1e-5
+    ):
         super().__init__()
         require_choice("norm", norm, NORM_POSITIONS)
         require_dropout(dropout)
@@ -125,7 +133,7 @@ class EncoderLayer(nn.Module):
         self.register_buffer("residual_scale", torch.ones(()))
         self.attention = MultiHeadAttention(d_model, n_heads)
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation)
-        self.norm_1, self.norm_2 = LayerNorm(d_model), LayerNorm(d_model)
+        self.norm_1, self.norm_2 = LayerNorm(d_model, eps), LayerNorm(d_model, eps)
         self.dropout = nn.Dropout(dropout)
 
     def add(self, x, change):
@@ -254,6 +262,9 @@ for name, kind, norm in (("pre", EncoderLayer, "pre"), ("post", EncoderLayer, "p
           f"away from LN(x): {(out - normed).abs().max():.2f}")
     assert torch.equal(out, x) if name == "pre" else (out - normed).abs().max() < 1e-3
 
+# %%
+record("B37", "LN(x) + f(LN(x)), silent branches, away from x", (out - x).abs().max(), 0.5, 5)
+
 # %% [markdown]
 # A silent Pre-LN stack is the identity, exactly. Post-LN gives $\operatorname{LN}(x)$, and the slip gives the same, because it *is* Post-LN: every norm on the stream can be read as the end of the addition before it. Only the very first norm is one too many, and the last one is missing. With them evened out, the two agree:
 
@@ -286,6 +297,7 @@ with torch.no_grad():
 difference = ((a - b)[keep_mask].norm() / a[keep_mask].norm()).item()
 print(f"outputs differ by {difference:.2f} of their size")
 assert difference > 0.5
+record("N41", "difference of the outputs, relative", difference, 0.5, 2)
 
 # %% [markdown]
 # No error, and another function. The place of the norm is stored nowhere in the weights, so it has to be known. (Chapter 11 loads BERT, and needs `norm="post"`.)
@@ -359,6 +371,14 @@ assert first_last["Xavier (this book)", "pre"][1][0] < 0.4
 for (name, _), sizes in first_last.items():
     assert name == "Xavier (this book)" or max(map(max, sizes)) < 0.45
 
+# %%
+post, pre = (first_last["Xavier (this book)", norm] for norm in ("post", "pre"))
+torchs = first_last["torch's encoder layer", "post"]
+record("C8", "attention over stream, layer 12, Post-LN, Xavier", post[1][0], 0.75, 2)
+record("C8", "the same, torch's start", torchs[1][0], 0.1, 0.45)
+shrinks = pre[1][0] / pre[0][0]
+record("C18", "attention over stream, layer 12 over layer 1, Pre-LN", shrinks, 0.3, 0.7)
+
 # %% [markdown]
 # The variances are those of chapter 03: about 1, 1/4 and 1/9. With Xavier and Post-LN, attention's "correction" is about three quarters of the stream in the first layer and about as loud as the stream in the last. The norm resets the stream to RMS 1 each time, and attention gets louder: averages of tokens that are already alike lose nothing (we come to that). In Pre-LN the stream has grown and the same branch weighs less and less. With the two other starts every correction is well below half of the stream, wherever the norm stands.
 #
@@ -406,6 +426,11 @@ for depth in depths:
     print(f"{depth:2d} layers: RMS {rms(out, keep):.1f} (root of 1 + N: {(1 + depth) ** 0.5:.1f}), "
           f"loss {without:.0f}, with a final norm {with_norm:.1f}")
     assert with_norm < 9.8 < without and abs(rms(out, keep) / (1 + depth) ** 0.5 - 1) < 0.2
+
+# %%
+record("C20", "RMS of the stream after 48 layers", rms(out, keep), 5, 9)
+record("A14", "first loss at 48 layers, without a final norm", without, 15, 60)
+record("A14", "first loss at 48 layers, with a final norm", with_norm, 8.5, 9.8)
 
 # %% [markdown]
 # One layer adds about 1 to the mean square, so the RMS is about $\sqrt{1 + N}$. The head, made for inputs of RMS 1, becomes sure of itself without a reason, and the loss of a wrong and sure answer is large. A Pre-LN stack therefore ends in a **final norm**, one for the whole stack ($2D$ parameters), not one per layer. Post-LN needs none: its last act is a norm already.
@@ -483,6 +508,12 @@ for norm in ("post", "pre"):
           "each seed", *(f"{value:.2f}" for value in slopes))
     assert all(abs(value - theory[norm]) < 0.15 for value in slopes)
 
+# %%
+slopes = {norm: slope([mean_over_seeds(runs[norm, d], "gradient")[-1] for d in depths[1:]])
+          for norm in ("post", "pre")}
+record("N42", "slope, Post-LN, Xavier", slopes["post"], -0.15, 0.15)
+record("N42", "slope, Pre-LN, Xavier", slopes["pre"], -0.65, -0.45)
+
 # %% mystnb={"image": {"alt": "Gradient norm of W_2 in the last layer against depth 2 to 48, both axes logarithmic. Post-LN is flat near 1.2. Pre-LN falls along a straight line from about 0.9 to about 0.2, on top of a dashed theory line of slope minus one half."}}
 lines = {f"{norm.capitalize()}-LN, measured":
          [mean_over_seeds(runs[norm, depth], "gradient")[-1] for depth in depths]
@@ -526,6 +557,11 @@ for name, restart in list(STARTS.items())[1:]:
         low, high = (-0.2, 0.2) if norm == "post" else (-0.45, -0.1)
         assert low < sum(slopes) / 3 < high
 
+# %%
+plain = others["nn.Linear's default", "pre"]
+plain = slope([mean_over_seeds(plain[d], "gradient")[-1] for d in plain], tuple(plain))
+record("N42", "slope, Pre-LN, nn.Linear's default", plain, -0.45, -0.1)
+
 # %% [markdown]
 # Post-LN stays flat. On average over the three seeds Pre-LN falls more slowly than $N^{-1/2}$, because its stream grows more slowly: about 2 after 24 layers instead of 5, and the embedding it began with, 1.2, is still a good part of that. The theorem is not wrong; the start is among its assumptions.
 #
@@ -554,6 +590,11 @@ for norm in ("post", "pre"):
               f"   formula {(2 / 3) ** ((depth - 1) / 2):.5f}" if norm == "post" else "")
         assert min(ratios) > (0.2 if norm == "post" else 1.2)
         assert norm == "pre" or 0.6 < sum(ratios) / len(ratios) < 1.6
+
+# %%
+ratios = {norm: first_over_last(runs[norm, 48]) for norm in ("post", "pre")}
+record("B5", "first over last layer of 48, Post-LN", sum(ratios["post"]) / len(SEEDS), 0.6, 1.6)
+record("C14", "first over last layer of 48, Pre-LN", sum(ratios["pre"]) / len(SEEDS), 3, 12)
 
 # %% mystnb={"image": {"alt": "Two panels, gradient norm of W_2 by layer on a logarithmic axis, one line for 6, 12, 24 and 48 layers each. Left, Post-LN: all lines are level, between 1 and 1.5, from the first layer to the last. Right, Pre-LN: all lines begin near 1.2 at the input and fall along the same curve towards the output, to 0.18 at layer 48."}}
 fig, axes = plt.subplots(1, 2, sharey=True, figsize=(7.0, 3.4))
@@ -597,6 +638,11 @@ for depth in (12, 24, 48):
           f"by the norms alone {shrink ** (2 * depth - 1):.0e}")
     assert 0.1 < (shrink * grow) ** (2 * depth - 1) < 3 and shrink ** (2 * depth - 1) < 0.02
 
+# %%
+record("N43", "a norm multiplies the gradient by", shrink, 0.7, 0.9)
+record("N43", "residual and branch multiply it by", grow, 1.1, 1.4)
+record("N43", "together", shrink * grow, 0.94, 1.06)
+
 # %% [markdown]
 # A norm takes a fifth away, residual and branch together give nearly all of it back: over the whole stack the same order of size remains, where the norms alone would leave a hundredth or, with 48 layers, nothing. The two belong together: the branch makes the sum louder, therefore the norm has to shrink it, and the same branch makes the gradient larger.
 #
@@ -632,6 +678,11 @@ assert mean_over_seeds(runs["post", 24], "cosine")[-1] > 0.999
 pre = [1 - cosine for cosine in mean_over_seeds(runs["pre", 24], "cosine")]
 assert pre[-1] > 0.05 and all(0.45 < pre[2 * i - 1] / pre[i - 1] < 0.75 for i in (6, 12))
 
+# %%
+alike = {norm: 1 - mean_over_seeds(runs[norm, 24], "cosine")[-1] for norm in ("post", "pre")}
+record("C17", "1 minus the cosine after 24 layers, Post-LN", alike["post"], 0, 1e-3)
+record("C17", "1 minus the cosine after 24 layers, Pre-LN", alike["pre"], 0.05, 0.3)
+
 # %% mystnb={"image": {"alt": "Four lines over 24 layers on a logarithmic axis: one minus the mean cosine between two tokens. Post-LN with Xavier falls in a nearly straight line to below one millionth. Pre-LN with Xavier, Post-LN and Pre-LN with torch's start all stay above about 0.03."}}
 lines = {}
 for norm in ("post", "pre"):
@@ -660,6 +711,10 @@ for norm in ("post", "pre"):
         shown = "   ".join(f"layer {i}: {sizes[i - 1]:.0e}" for i in (1, 6, 12, 18, 24))
         print(f"{norm:4s} {what:5s}", shown)
         assert norm == "pre" or sizes[-1] < 1e-4 * sizes[0]
+
+# %%
+sizes = mean_over_seeds(runs["post", 24], "query")
+record("N44", "queries, last layer over first of 24", sizes[-1] / sizes[0], 1e-9, 1e-4)
 
 # %% [markdown]
 # So there *is* a vanishing gradient in deep Post-LN encoders with Xavier. It concerns queries and keys, not the whole layer, and it vanishes towards the **output**.

@@ -12,6 +12,7 @@ import torch
 import matplotlib.pyplot as plt
 from torch import nn
 from torch.nn import functional as F
+from encoder_lib.claims import record
 from encoder_lib.datasets import load_gap
 from encoder_lib.plotting import plot_bars, plot_heatmap, plot_lines, use_style
 torch.set_num_threads(1)
@@ -72,6 +73,10 @@ changes = [(b / a - 1).abs().max().item() for a, b in
            zip(ratio_per_layer(bank), ratio_per_layer(bank.replace("bank", "man")))]
 assert changes[0] < 1e-5 < 0.1 < changes[1]
 print(f"largest change of the ratio: layer 1 {changes[0]:.3f}, layer 2 {changes[1]:.1f}")
+
+# %%
+record("N45", "change of the comparison, layer 1", changes[0], 0, 1e-5)
+record("N45", "change of the comparison, layer 2", changes[1], 0.1, 2)
 
 # %% [markdown]
 # In the first layer a weight compares two words as the embedding gives them, each with its place: *home* is as interesting to *holds* as it is, whoever does the holding. (The weights themselves change, because all words share one unit of attention; their ratio does not.) In the second layer *holds* and *home* have both read *bank*, and the comparison is one of words **in this sentence**.
@@ -136,6 +141,11 @@ for stack in stacks:
           f" {len(stack.state_dict()):2d} entries to save")
 assert count(stacks[2]) == 3 * count(stacks[0]) == 3 * count(make_layer())
 
+# %%
+record("A13", "parameters, plain list", count(stacks[1]), 0, 0)
+distinct = count(stacks[0]) // count(make_layer())
+record("A13", "layers' worth of parameters, [layer] * 3", distinct, 1, 1)
+
 # %% [markdown]
 # `[layer] * 3` is a list that holds **one** layer three times: the weights are shared, and saved three times under three names. (Sharing can be a decision. Here it would be an accident.) A plain list holds three layers, but `nn.Module` does not look into plain lists: nothing would be trained, moved or saved. Neither raises an error.
 
@@ -151,15 +161,16 @@ print("after eval(), is the plain list's layer still training?", stacks[1].layer
 # %% tags=["library"]
 class Encoder(nn.Module):
     def __init__(
-        self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm="pre", activation="relu"
+        self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm="pre", activation="relu",
+        eps=1e-5,
     ):
         super().__init__()
         require_positive(n_layers=n_layers)
         self.layers = nn.ModuleList(
-            EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation)
+            EncoderLayer(d_model, n_heads, d_ff, dropout, norm, activation, eps)
             for _ in range(n_layers)
         )
-        self.final_norm = LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.final_norm = LayerNorm(d_model, eps) if norm == "pre" else nn.Identity()
 
     def forward(self, x, keep_mask=None, return_weights=False):
         all_weights = []
@@ -184,18 +195,27 @@ print([tuple(w.shape) for w in encoder(x, keep_mask, return_weights=True)[1]])  
 # %% [markdown]
 # ## The whole model
 #
-# By hand it is three lines: find the padding, embed, run the stack. As a class it also checks its arguments and accepts a mask of your own.
+# By hand it is three lines: find the padding, embed, run the stack. As a class it also checks its arguments and accepts a mask of your own. Its last four arguments are there for chapter 11: a BERT does not scale its embeddings, has another $\varepsilon$, adds a vector for the type of each token, and normalises the sum. Without them, `embed` is the embedding and nothing else.
 
 # %% tags=["library"]
 class TransformerEncoder(nn.Module):
     def __init__(
         self, vocab_size, d_model, n_heads, d_ff, n_layers, max_len=5000, pad_id=0, dropout=0.1,
-        norm="pre", activation="relu", positions="sinusoidal",
+        norm="pre", activation="relu", positions="sinusoidal", scale=True, eps=1e-5, n_types=0,
+        embedding_norm=False,
     ):
         super().__init__()
         self.d_model, self.pad_id = d_model, pad_id
-        self.embedding = InputEmbedding(vocab_size, d_model, max_len, pad_id, positions, dropout)
-        self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, dropout, norm, activation)
+        if n_types != 0:
+            require_positive(n_types=n_types)
+        bert = n_types != 0 or embedding_norm  # then dropout comes last, behind types and norm
+        self.embedding = InputEmbedding(
+            vocab_size, d_model, max_len, pad_id, positions, 0.0 if bert else dropout, scale
+        )
+        self.types = TokenEmbedding(n_types, d_model, None, scale) if n_types != 0 else None
+        self.embedding_norm = LayerNorm(d_model, eps) if embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(dropout if bert else 0.0)
+        self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, dropout, norm, activation, eps)
 
     def mask_of(self, ids, keep_mask=None):
         require_ids(ids)
@@ -203,9 +223,17 @@ class TransformerEncoder(nn.Module):
             return as_keep_mask(keep_mask, ids.shape)
         return None if self.pad_id is None else keep_mask_from_ids(ids, self.pad_id)
 
-    def forward(self, ids, keep_mask=None, return_weights=False):
+    def embed(self, ids, types=None):
+        x = self.embedding(ids)                                        # (B, L, D)
+        if types is not None and self.types is None:
+            raise ValueError("types were given to a model without types; build it with n_types")
+        if self.types is not None:
+            x = x + self.types(torch.zeros_like(ids) if types is None else types)
+        return self.dropout(self.embedding_norm(x))                    # (B, L, D)
+
+    def forward(self, ids, keep_mask=None, return_weights=False, types=None):
         keep_mask = self.mask_of(ids, keep_mask)
-        return self.encoder(self.embedding(ids), keep_mask, return_weights)
+        return self.encoder(self.embed(ids, types), keep_mask, return_weights)
 
 # %%
 _ = torch.manual_seed(0)
@@ -240,6 +268,9 @@ change = (after - before).norm(dim=-1) / before.norm(dim=-1)   # (N + 1, L)
 assert change[0].nonzero().tolist() == [[1]] and change[1:].min() > 0.01
 assert change.argmax(dim=1).eq(1).all()
 
+# %%
+record("B2", "least change of a word after layer 1", change[1].min(), 0.01, 1)
+
 # %% mystnb={"image": {"alt": "Heat map with four rows, embedding and layers 1 to 3, and eight columns, the words of the sentence. In the embedding row only 'bank' has changed; from layer 1 on every word has, the others by much less than 'bank'."}}
 fig, ax = plot_heatmap(change, row_labels=["embedding", "layer 1", "layer 2", "layer 3"],
                        column_labels=bank.split(), xlabel="word", ylabel="after",
@@ -273,6 +304,12 @@ for norm, m in big.items():
     print(f"{norm}: {count(m):,}, of which the table {V * d / count(m):.0%}")
 assert count(big["post"]) == formula + biases
 assert count(big["pre"]) == formula + biases + 2 * d
+
+# %%
+record("B33", "parameters", count(big["post"]), 10_839_040, 10_839_040)
+record("A15", "parameters of the final norm", count(big["pre"]) - count(big["post"]), 512, 512)
+added = [count(Encoder(n + 1, 64, 4, 128)) - count(Encoder(n, 64, 4, 128)) for n in range(1, 6)]
+record("B4", "different numbers of parameters that one more layer adds", len(set(added)), 1, 1)
 
 # %% [markdown]
 # The arithmetic is right, and the formula forgets the biases: 9,216 numbers, less than a thousandth. Pre-LN adds the final norm. The number of heads does not occur, nor does the length: sinusoids are not learned.
@@ -357,6 +394,9 @@ one, three = theirs.layers[0].linear1.weight, theirs.layers[2].linear1.weight
 print("same object:", one is three, "  same values:", torch.equal(one, three))
 theirs(x)[..., 0].sum().backward()
 print("same gradient:", torch.allclose(one.grad, three.grad))
+equal = (one == three).float().mean()
+record("B1", "share of equal weights, torch's stack at the start", equal, 0.99, 1)
+record("B1", "share of equal weights, ours", (first == last).float().mean(), 0, 0.01)
 
 # %% [markdown]
 # Not shared, and their gradients differ, so the first step of training separates them. It is another starting point than the one of the paper and of this book, so before you compare trainings, draw torch's weights anew.
@@ -378,6 +418,10 @@ for training in (True, False):
     for grad in (True, False):
         print(f"train={training!s:6}grad={grad!s:6}norm at padding "
               f"{padding_norm(theirs, training, grad):.1f}")
+
+# %%
+record("N47", "norm at padding, evaluation with gradients", padding_norm(theirs, False, True), 7, 9)
+record("N47", "norm at padding, fast path", padding_norm(theirs, False, False), 0, 0.001)
 
 # %% [markdown]
 # Everywhere else a padded position is computed like any other, a query that looks at the real words, and LayerNorm gives it the norm $\sqrt{64} = 8$. In evaluation without gradients it is exactly 0. Real positions agree; whoever compares **all** positions finds a difference that is none.
@@ -509,6 +553,9 @@ for dtype, error in errors.items():
     print(f"{dtype!s:16s}largest difference to float32 {error:.0e}")
 assert errors[torch.float64] < 1e-4 < errors[torch.float16] < errors[torch.bfloat16] < 0.1
 assert 1e-4 < errors["autocast"] < 0.1
+
+# %% tags=["nbval-ignore-output"]
+record("B46", "largest difference under bfloat16 autocast", errors["autocast"], 0.002, 0.1)
 
 # %% [markdown]
 # bfloat16 keeps 8 binary digits and float16 keeps 11, and so the errors come in that order. The numbers themselves are of size 1.
@@ -784,10 +831,12 @@ def no_positions(body):
     body.embedding.positions = nn.Identity()
 
 # %% tags=["nbval-ignore-output"]
+losses = []
 for damage in (share_layers, plain_list, no_mask, no_positions):
-    loss = learn_by_heart(damage)
-    assert loss < 0.02
-    print(f"{damage.__name__:18s}loss {loss:.3f}")
+    losses.append(learn_by_heart(damage))
+    assert losses[-1] < 0.02
+    print(f"{damage.__name__:18s}loss {losses[-1]:.3f}")
+record("N49", "largest loss of four wrong models", max(losses), 1e-5, 0.02)
 
 # %% [markdown]
 # None. Even with layers that are never trained, the table and the head learn twelve sentences by heart. Overfitting a batch finds models that cannot learn; it does not find models that are wrong. What does?

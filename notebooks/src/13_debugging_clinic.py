@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 from types import SimpleNamespace
 from torch import nn
 from torch.nn import functional as F
+from encoder_lib.claims import record
 from encoder_lib.datasets import load_gap
 from encoder_lib.plotting import plot_heatmap, plot_lines, use_style
 torch.set_num_threads(1)
@@ -187,6 +188,10 @@ for name, fault in {"A": mixes_heads, "B": None, "C": forgets_the_mask}.items():
 fig, ax = plot_lines(curves, xlabel="step", ylabel="training loss",
                      title="Twelve sentences by heart: one of these models is right")
 plt.show()
+
+# %% tags=["nbval-ignore-output"]
+record("B55", "loss after 80 steps, mask forgotten", curves["C"][-1], 1e-6, 0.1)
+record("N23", "loss after 80 steps, heads mixed", curves["A"][-1], 1e-6, 0.1)
 
 # %% [markdown]
 # B is; A mixes its heads, C reads the padding. You cannot see it, and no threshold on the loss could. What tells them apart is a property that a right model has whatever its weights: **an invariance**. That is what most checks below are: change something that must not matter, and look whether the answer changes; or change something that must.
@@ -417,6 +422,9 @@ _ = nn.utils.clip_grad_norm_(p.model.parameters(), 1.0)
 after = sum(w.grad.isnan().all().item() for w in p.model.parameters())
 print(f"weights with NaN: {bad} before clipping; completely NaN after it: {after}")
 assert bad < after == len(list(p.model.parameters()))
+record("B51", "share of the weights with NaN, before", bad / after, 0.1, 0.99)
+weights = len(list(p.model.parameters()))
+record("B51", "share of the weights with NaN, after", after / weights, 0.995, 1)
 
 # %% [markdown]
 # It divides everything by the norm, and the norm is NaN. Clipping helps against large gradients, never against NaN.
@@ -898,6 +906,7 @@ losses = [p.step(p) for _ in range(80)]
 floor = math.log(1 + 3 / math.e)
 print(f"floor {floor:.2f}, loss after 80 steps {losses[-1]:.2f}, at the start {losses[0]:.2f}")
 assert abs(losses[-1] - floor) < 0.02 and abs(losses[0] - math.log(4)) < 0.2
+record("N46", "loss after learning by heart", losses[-1], 0.7, 0.8)
 
 # %%
 examine(softmax_twice, lambda p: check_overfits_one_batch(
@@ -925,6 +934,7 @@ def losses_at(rate, fault, seed):
 # > **Predict, then run.** Which of the two becomes NaN?
 
 # %% tags=["nbval-ignore-output"]
+with_nan = []
 for fault in (log_by_hand, None):
     for seed in range(3):
         losses = losses_at(1.0, fault, seed)
@@ -933,6 +943,9 @@ for fault in (log_by_hand, None):
               "NaN at step" if not finite.all() else "no NaN",
               "" if finite.all() else finite.int().argmin().item())
         assert finite.all() == (fault is None) and losses[finite].min() < 0.1
+        with_nan.append(not finite.all().item())
+record("B52", "runs of 3 with NaN, logarithm by hand", sum(with_nan[:3]), 3, 3)
+record("B52", "runs of 3 with NaN, loss on logits", sum(with_nan[3:]), 0, 0)
 
 # %% [markdown]
 # Only the one by hand, in every run. The rate makes large logits. A probability falls below the smallest float and becomes 0, its logarithm $-\infty$, and $0 \cdot \infty$ is NaN. With the logarithm computed from the logits the same rate gives a rough ride and no NaN. The test needs no training: **extreme logits, finite loss?**
@@ -1081,6 +1094,7 @@ near = ((start - math.log(4)).abs() < 0.3).sum().item()
 print(f"healthy: {start.min():.1f} to {start.max():.1f}, within 0.3: {near} of 30")
 print(f"head 10 times too large: median {initial_losses(draws_large_head).median():.0f}")
 assert 12 <= near <= 24
+record("N48", "share of starts within 0.3 of ln C", near / 30, 0.4, 0.8)
 
 # %% [markdown]
 # A little more than half. All texts share much of their pooled vector, so a random head prefers one class for **all** of them, and the loss depends on which. The check therefore allows 1.5 above and 0.5 below. Below is the more telling side: nobody knows anything yet.
@@ -1241,6 +1255,9 @@ print(f"{len(results)} faults; found by a single check: {len(only)}")
 print(f"found by learning one batch by heart: {by_check['overfits_one_batch']}")
 assert len(only) >= 8 and by_check["overfits_one_batch"] <= 6
 assert "overfits_one_batch" not in only
+
+# %%
+record("N40", "findings of all checks, scale forgotten", found[-1].sum(), 0, 0)
 
 # %% [markdown]
 # Read the figure by columns. No check finds everything. Learning by heart, the most popular one, finds few, and each of those is found by another check as well. Many faults have exactly one check, so leaving one out leaves a hole.

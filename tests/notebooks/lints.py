@@ -370,7 +370,7 @@ def borrowed(nb):
     return found
 
 
-TOOLS = {"datasets", "plotting", "widgets"}
+TOOLS = {"claims", "datasets", "plotting", "widgets"}
 ALLOWED = {
     "encoder_lib.__version__",
     "torch.nn.Module",

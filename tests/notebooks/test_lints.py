@@ -233,7 +233,7 @@ def test_library_cells_that_drifted_are_found(source, library):
     assert lints.library_faults(library_cell(source), library) != []
 
 
-MODULES = {"embedding", "masks", "datasets", "plotting", "text"}
+MODULES = {"claims", "embedding", "masks", "datasets", "plotting", "text"}
 
 
 def order_faults(*cells, available=frozenset()):
@@ -261,6 +261,7 @@ def test_parts_not_built_or_borrowed_are_found(source):
     "source",
     [
         "from encoder_lib.datasets import load_gap",
+        "from encoder_lib.claims import record\nrecord('B1', 'x', 1.0, 0, 2)",
         "from encoder_lib import plotting\nplotting.plot_attention(w)",
         "from torch import nn\nclass A(nn.Module):\n    pass\nnn.init.zeros_(nn.Parameter(x))",
         "import torch\ntorch.softmax(x, -1)",

@@ -22,7 +22,7 @@ SOURCES = {  # a package by its own name ("widgets"), its modules as "widgets.ma
 MODULES = {name: source for name, source in SOURCES.items() if name != "__init__"}
 
 CORE = ["embedding", "masks", "attention", "feed_forward", "normalization", "encoder"]
-MIDDLE = ["text", "datasets", "training", "diagnostics", "pretrained", "torch_parity"]
+MIDDLE = ["text", "datasets", "claims", "training", "diagnostics", "pretrained", "torch_parity"]
 TOP = ["plotting", "widgets", "checks"]
 OUTSIDE = {  # beyond torch, which every module may use
     "plotting": {"matplotlib", "cycler", "numpy"},
