@@ -35,7 +35,7 @@ ifneq ($(shell $(VENV_PYTHON) -c "" 2>/dev/null && cat $(STAMP) 2>/dev/null),$(C
 $(STAMP): reinstall
 endif
 
-$(STAMP): requirements.txt pyproject.toml
+$(STAMP): requirements.txt requirements-no-deps.txt pyproject.toml
 	@$(VENV_PYTHON) -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  command -v "$(PYTHON)" >/dev/null 2>&1 || { \
 	    echo "Python is missing ($(PYTHON) was not found): install Python 3.11 or newer, or say where it is with PYTHON=/path/to/python3." >&2; exit 1; }; \
@@ -47,6 +47,7 @@ $(STAMP): requirements.txt pyproject.toml
 	  "$(PYTHON)" -m venv --clear $(VENV); }
 	@rm -f $(STAMP)
 	$(VENV_PYTHON) -m pip install --quiet $(PIP_ARGS) -r requirements.txt
+	$(VENV_PYTHON) -m pip install --quiet $(PIP_ARGS) --no-deps -r requirements-no-deps.txt
 	$(VENV_PYTHON) -m pip install --quiet $(PIP_ARGS) --no-deps -e .
 	@echo "$(CURDIR)" > $(STAMP)
 

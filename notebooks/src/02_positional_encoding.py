@@ -642,8 +642,8 @@ print("both kinds solve the trained places; neither works beyond them")
 
 # %% tags=["nbval-ignore-output"]
 for kind, claim in (("learned", "B20"), ("sinusoidal", "N13")):
-    short, beyond = zip(*results[kind])
-    record(claim, f"accuracy at trained places, {kind}", min(short), 0.95, 1)
+    trained, beyond = zip(*results[kind])
+    record(claim, f"accuracy at trained places, {kind}", min(trained), 0.95, 1)
     record(claim, f"accuracy beyond them, {kind}", max(beyond), 0.05, 0.35)
 
 # %% [markdown]

@@ -30,7 +30,7 @@ exit 0
 def book(tmp_path):
     """An empty book with the real Makefile, in a folder with a space in its name."""
     root = tmp_path / "my book"
-    project.copy(root, only=("Makefile", "requirements.txt", "pyproject.toml"))
+    project.copy(root, only=("Makefile", "requirements", "pyproject.toml"))
     return root
 
 
@@ -91,13 +91,16 @@ def test_the_second_run_installs_nothing(book):
     first = calls(book)
     assert "-m venv --clear .venv" in first
     assert "-m pip install --quiet -r requirements.txt" in first
+    assert "-m pip install --quiet --no-deps -r requirements-no-deps.txt" in first
     assert "-m pip install --quiet --no-deps -e ." in first
     assert first[-1] == "-m pytest"
     assert make(book, "test").returncode == 0
     assert [c for c in calls(book)[len(first) :] if "pip" in c or "venv" in c] == []
 
 
-@pytest.mark.parametrize("changed", ["requirements.txt", "pyproject.toml"])
+@pytest.mark.parametrize(
+    "changed", ["requirements.txt", "requirements-no-deps.txt", "pyproject.toml"]
+)
 def test_a_changed_requirement_installs_again_without_a_new_environment(changed, book):
     make(book, "test", f"PYTHON={stand_in(book)}")
     first = calls(book)
@@ -126,9 +129,9 @@ def test_an_interrupted_installation_is_taken_up_again(fails, book):
     assert calls(book)[-1] == "-m pytest"
 
 
-def test_pip_arguments_reach_both_installations(book):
+def test_pip_arguments_reach_all_installations(book):
     make(book, "test", f"PYTHON={stand_in(book)}", "PIP_ARGS=--extra-index-url ADDRESS")
-    assert len([c for c in calls(book) if "--extra-index-url ADDRESS" in c]) == 2
+    assert len([c for c in calls(book) if "--extra-index-url ADDRESS" in c]) == 3
 
 
 def test_publish_to_hands_over_the_address_unread(book):
