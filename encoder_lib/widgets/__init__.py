@@ -8,6 +8,7 @@ in one place; the same call gives the same string.
 from encoder_lib.widgets._page import decimal as _decimal
 from encoder_lib.widgets.attention import attention_explorer
 from encoder_lib.widgets.depth import depth_explorer
+from encoder_lib.widgets.grid import attention_grid
 from encoder_lib.widgets.mask import mask_explorer
 from encoder_lib.widgets.positional import MAX_OFFSET, positional_encoding_explorer
 
@@ -15,6 +16,7 @@ __all__ = [
     "MAX_OFFSET",
     "_decimal",
     "attention_explorer",
+    "attention_grid",
     "depth_explorer",
     "mask_explorer",
     "positional_encoding_explorer",

@@ -1146,4 +1146,4 @@ expect(probe - bag[1200], 0.03, 0.2)
 #
 # BERT: [Devlin et al. (2019)](../book/bibliography.md). WordPiece: [Schuster and Nakajima (2012)](../book/bibliography.md), [Wu et al. (2016)](../book/bibliography.md). MiniLM: [Wang et al. (2020)](../book/bibliography.md); sentence vectors: [Reimers and Gurevych (2019)](../book/bibliography.md). GELU: [Hendrycks and Gimpel (2016)](../book/bibliography.md). The weights all-MiniLM-L6-v2 are published under the Apache licence 2.0. Definitions and sentences: WordNet, [Miller (1995)](../book/bibliography.md).
 #
-# Next: chapter 12, reading attention.
+# Next: chapter 12, [reading attention](12_reading_attention.ipynb).

@@ -8,7 +8,7 @@ import re
 import nbformat
 
 ROOTS = ".eb-pe"
-CALL = re.compile(r"^(?:\w+\.)?(\w+_explorer)\(", re.MULTILINE)
+CALL = re.compile(r"^(?:\w+\.)?(\w+_explorer|attention_grid)\(", re.MULTILINE)
 
 # What a figure shows: its words and where its marks stand, without the controls' own state.
 SHOWN = """root => root.querySelector(".eb-pe-readout").innerText

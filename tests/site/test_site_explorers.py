@@ -1,8 +1,10 @@
-"""The explorers of attention, masks and depth in Chromium: what they show equals Python's numbers.
+"""The explorers and the grid of heads in Chromium: what they show equals Python's numbers.
 
 They stand alone here, on a page without the book's style. That every figure of the built book
 moves is tested in test_site_pages.py, by the check that is shown to find faults here.
 """
+
+import re
 
 import nbformat
 import pytest
@@ -22,6 +24,7 @@ from site_explorers import explorer_calls, still_controls
 
 from encoder_lib.widgets import (
     attention_explorer,
+    attention_grid,
     depth_explorer,
     mask_explorer,
     positional_encoding_explorer,
@@ -65,6 +68,7 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     figures = {
         "attention": attention_explorer(WEIGHTS, WORDS, key="att"),
+        "grid": attention_grid(WEIGHTS, WORDS, key="grd", start=(1, 3)),
         "mask": mask_explorer(SCORES, WORDS, key="msk"),
         "depth": depth_explorer(MEASURED, key="dep"),
     }
@@ -183,6 +187,52 @@ def test_attention_obeys_the_pointer(visit):
     assert page.locator(".eb-pe-chip input:checked").get_attribute("value") == "9"
 
 
+# --- grid ---------------------------------------------------------------------------------------
+
+
+@on("grid")
+def test_grid_obeys_the_keyboard(visit):
+    page = visit.page
+    assert said(page)[0] == looks(1, 3, 1)
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowUp")
+    assert said(page)[0] == looks(0, 3, 1)
+    page.keyboard.press("ArrowUp")  # there is no layer above
+    page.keyboard.press("ArrowRight")
+    assert said(page)[0] == looks(0, 4, 1)
+    page.keyboard.press("ArrowDown")
+    assert said(page)[0] == looks(1, 4, 1)
+    assert page.locator("#grd [data-name=unit]:checked").get_attribute("value") == "12"
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    assert said(page)[0] == looks(1, 4, 2)
+    assert chips(page) == pytest.approx(WEIGHTS[1][4, 2].tolist(), abs=0.00051)
+    assert table(page) == [[number(value) for value in row] for row in WEIGHTS[1][4].tolist()]
+    assert page.locator("#grd summary").inner_text() == "All numbers of layer 1, head 4"
+    previous = WEIGHTS[1][4].diagonal(-1)[:-1].mean().item()
+    shown = float(re.search(r"previous token ([\d.]+),", said(page)[2])[1])
+    assert shown == pytest.approx(previous, abs=0.00051)
+
+
+@on("grid")
+def test_grid_obeys_the_pointer_on_the_map_that_is_pointed_at(visit):
+    page, drawing = visit.page, visit.page.locator("#grd .eb-pe-units-map")
+    place = drawing.bounding_box()
+    unit = place["width"] / float(drawing.get_attribute("width"))
+    for layer, head in ((0, 0), (1, 7), (0, 5)):
+        x = place["x"] + unit * (16 + 26 * head + 12)
+        y = place["y"] + unit * (16 + 26 * layer + 12)
+        page.mouse.click(x, y)
+        assert said(page)[0] == looks(layer, head, 1)
+        mark = page.locator("#grd .eb-pe-unitmark")
+        corner = float(mark.get_attribute("x")), float(mark.get_attribute("y"))
+        assert corner == (15 + 26 * head, 15 + 26 * layer)
+    page.locator("#grd .eb-pe-chip").nth(5).hover()
+    assert said(page)[0] == looks(0, 5, 5)
+    page.mouse.move(2, 2)
+    assert said(page)[0] == looks(0, 5, 1)  # looking is not choosing
+
+
 # --- masks --------------------------------------------------------------------------------------
 
 
@@ -286,7 +336,7 @@ def test_depth_shows_the_numbers_of_each_depth(visit):
 def test_every_control_moves_its_figure_and_no_other(visit):
     page = visit.page
     roots = page.locator(".eb-pe").count()
-    assert roots == 6 == len(set(page.eval_on_selector_all(".eb-pe", "all => all.map(e => e.id)")))
+    assert roots == 7 == len(set(page.eval_on_selector_all(".eb-pe", "all => all.map(e => e.id)")))
     before = said(page)
     page.locator("#att input[data-name=head]").last.check()
     changed = [a != b for a, b in zip(before, said(page), strict=True)]
@@ -294,7 +344,7 @@ def test_every_control_moves_its_figure_and_no_other(visit):
     assert still_controls(page) == []
 
 
-@pytest.mark.parametrize("name", ["attention", "mask", "depth"])
+@pytest.mark.parametrize("name", ["attention", "grid", "mask", "depth"])
 def test_figure_says_the_same_asleep_and_awake(browser, address, name):
     with Visit(browser, f"{address}/{name}.html") as awake:
         heard, numbers = said(awake.page), table(awake.page)
@@ -328,9 +378,10 @@ def test_figures_fit_and_are_accessible(browser, address, viewport, theme):
 
 @pytest.fixture(scope="module")
 def chapter(tmp_path_factory):
-    """The address of a page of a built book, with its style, that holds all three."""
+    """The address of a page of a built book, with its style, that holds all four."""
     figures = (
         attention_explorer(WEIGHTS, WORDS),
+        attention_grid(WEIGHTS, WORDS),
         mask_explorer(SCORES, WORDS),
         depth_explorer(MEASURED),
     )
@@ -393,6 +444,7 @@ def test_still_controls_finds_what_does_not_move(browser, tmp_path):
 
 def test_explorer_calls_are_counted(tmp_path):
     cells = ["from x import mask_explorer", "mask_explorer(s, t)", "y = 1\nwidgets.a_explorer(1)"]
+    cells.append("from w import attention_grid\nattention_grid(w, t)")
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbformat.write(book, tmp_path / "n.ipynb")
-    assert explorer_calls(tmp_path / "n.ipynb") == ["mask_explorer", "a_explorer"]
+    assert explorer_calls(tmp_path / "n.ipynb") == ["mask_explorer", "a_explorer", "attention_grid"]

@@ -1,4 +1,4 @@
-"""The explorers of attention, masks and depth as strings: data, words without scripts, errors.
+"""The explorers of attention, masks and depth, and the grid of heads, as strings.
 
 What their scripts do in a browser is tested in tests/site/test_site_explorers.py.
 """
@@ -10,7 +10,14 @@ import pytest
 import torch
 from test_widgets import Markup, data_of
 
-from encoder_lib.widgets import _map, _page, attention_explorer, depth_explorer, mask_explorer
+from encoder_lib.widgets import (
+    _map,
+    _page,
+    attention_explorer,
+    attention_grid,
+    depth_explorer,
+    mask_explorer,
+)
 from encoder_lib.widgets.depth import _digits, _log_ticks, _signed
 from encoder_lib.widgets.mask import MODES, masked_weights
 
@@ -24,6 +31,7 @@ def some_scores(*shape, seed=0):
 
 WEIGHTS = some_scores(8, COUNT, COUNT).softmax(-1)
 SCORES = some_scores(COUNT, COUNT, seed=1)
+LAYERS = [some_scores(4, COUNT, COUNT, seed=n).mul(2).softmax(-1) for n in range(3)]
 
 
 def numbers(depths=(2, 6, 12, 24, 48)):
@@ -43,12 +51,14 @@ def numbers(depths=(2, 6, 12, 24, 48)):
 def figure(kind, key=None):
     if kind == "attention":
         return attention_explorer(WEIGHTS, WORDS, key=key).data
+    if kind == "grid":
+        return attention_grid(LAYERS, WORDS, key=key, start=(1, 2)).data
     if kind == "mask":
         return mask_explorer(SCORES, WORDS, key=key).data
     return depth_explorer(numbers(), key=key).data
 
 
-KINDS = ("attention", "mask", "depth")
+KINDS = ("attention", "grid", "mask", "depth")
 
 
 def words_of(html):
@@ -234,6 +244,82 @@ def changed(at, value):
 def test_attention_refuses_by_name(weights, tokens, error, named):
     with pytest.raises(error, match=named):
         attention_explorer(weights, tokens)
+
+
+# --- grid ---------------------------------------------------------------------------------------
+
+
+def test_grid_holds_every_weight_of_every_head_and_begins_where_told():
+    data = data_of(figure("grid"))
+    held = torch.tensor(data["weights"], dtype=torch.float64) / 1000
+    assert (held - torch.stack(LAYERS).double()).abs().max() <= 0.0005 + 1e-9
+    assert data["start"] == {"layer": 1, "head": 2, "token": 1, "unit": 6}
+    assert said(figure("grid"))[0].startswith("Layer 1, head 2: “cat” looks at ")
+    assert attention_grid(LAYERS, WORDS).data == attention_grid(LAYERS, WORDS, start=[0, 0]).data
+    words = words_of(figure("grid"))
+    assert all(f"{value:.3f}" in words for value in LAYERS[1][2].flatten().tolist())
+
+
+def test_grid_says_the_means_over_the_inner_tokens():
+    head, inner = LAYERS[1][2].double(), range(1, COUNT - 1)
+    places = {"previous": -1, "next": 1, "itself": 0}
+    wanted = {name: sum(head[q, q + by] for q in inner) for name, by in places.items()}
+    wanted["first"] = head[1:-1, 0].sum()
+    line = said(figure("grid"))[2]
+    found = dict(re.findall(r"(previous|next|itself|first)(?: token)? ([\d.]+\d)", line))
+    for name, total in wanted.items():
+        assert float(found[name]) == pytest.approx(total.item() / (COUNT - 2), abs=0.00051)
+
+
+def test_grid_draws_each_head_in_its_place():
+    html = figure("grid")
+    blocks = re.findall(
+        r'<g transform="translate\((\d+) (\d+)\) scale\(2\.0000\)[^>]*>(.*?)</g>', html
+    )
+    assert [(int(x), int(y)) for x, y, _ in blocks] == [
+        (16 + 26 * h, 16 + 26 * n) for n in range(3) for h in range(4)
+    ]
+    for at, (_, _, paths) in enumerate(blocks):
+        drawn = torch.zeros(COUNT, COUNT, dtype=torch.long)
+        for level, path in re.findall(r'class="eb-pe-s(\d+)"[^>]* d="([^"]+)"', paths):
+            for x, y, length in re.findall(r"M(\d+) (\d+)h(\d+)", path):
+                drawn[int(y), int(x) : int(x) + int(length)] = int(level)
+        weights = (LAYERS[at // 4][at % 4].double() * 1000).round() / 1000
+        assert torch.equal(drawn, (weights * 11 + 0.5).floor().long())
+
+
+def test_grid_of_a_whole_model_stays_small():
+    heads = [some_scores(12, 12, 12, seed=n).mul(2).softmax(-1) for n in range(6)]
+    assert len(attention_grid(heads, WORDS).data.encode()) < 150_000
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_grid_takes_one_head_and_short_sentences(length):
+    html = attention_grid(torch.eye(length)[None], WORDS[:length]).data
+    assert Markup(html).open == [] and html.count('data-name="unit"') == 1
+    assert "itself 1.000" in said(html)[2]
+
+
+@pytest.mark.parametrize(
+    "start, error, named",
+    [
+        ((3, 0), ValueError, r"layer below 3 and a head below 4, got \(3, 0\)"),
+        ((0, -1), ValueError, r"got \(0, -1\)"),
+        ((0,), TypeError, r"two ints \(layer, head\), got \(0,\)"),
+        ((0, 1.0), TypeError, "two ints"),
+        (7, TypeError, "got 7"),
+    ],
+)
+def test_grid_refuses_a_start_that_is_no_head(start, error, named):
+    with pytest.raises(error, match=named):
+        attention_grid(LAYERS, WORDS, start=start)
+
+
+def test_grid_refuses_what_the_explorer_refuses():
+    with pytest.raises(ValueError, match="same shape in every layer"):
+        attention_grid([LAYERS[0], LAYERS[1][:2]], WORDS)
+    with pytest.raises(ValueError, match="tokens must be as many"):
+        attention_grid(LAYERS, WORDS[:-1])
 
 
 # --- masks --------------------------------------------------------------------------------------
