@@ -13,3 +13,8 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+def pytest_collection_modifyitems(items):
+    """The longest file first, so that the other worker never waits for it at the end."""
+    items.sort(key=lambda item: item.path.name != "test_alone.py")
