@@ -1,0 +1,34 @@
+"""One check for each exercise of the book that has code to hand in.
+
+``checks.NAME(answer)`` runs the answer on fresh random inputs and returns a report, which prints
+itself: ``report.passed``, ``report.status``, ``report.misconception`` (a key), ``report.diagnosis``
+(a sentence). A check never raises, whatever was handed in; ``seed=...`` repeats its inputs. All
+checks are public, there are no hidden ones. ``checks.EXERCISES`` holds them by name.
+``checks.answer("5.1", value)`` checks a number or a word.
+"""
+
+# ruff: noqa: F403
+from encoder_lib.checks._answers import answer, answers
+from encoder_lib.checks._attention import *
+from encoder_lib.checks._checker import Checker
+from encoder_lib.checks._clinic import *
+from encoder_lib.checks._embedding import *
+from encoder_lib.checks._feed_forward import *
+from encoder_lib.checks._heads import *
+from encoder_lib.checks._layers import *
+from encoder_lib.checks._masks import *
+from encoder_lib.checks._norms import *
+from encoder_lib.checks._positions import *
+from encoder_lib.checks._pretrained import *
+from encoder_lib.checks._reading import *
+from encoder_lib.checks._report import Misconception, Report
+from encoder_lib.checks._stack import *
+from encoder_lib.checks._start import *
+from encoder_lib.checks._training import *
+
+EXERCISES = dict(sorted(
+    ((name, value) for name, value in dict(globals()).items() if isinstance(value, Checker)),
+    key=lambda pair: [int(part) for part in pair[1].number.split(".")],
+))  # fmt: skip
+
+__all__ = ["EXERCISES", "Checker", "Misconception", "Report", "answer", "answers", *EXERCISES]

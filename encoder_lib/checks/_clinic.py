@@ -1,0 +1,3 @@
+"""Checks of chapter 13."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Checks of chapter 01."""
+
+__all__: list[str] = []

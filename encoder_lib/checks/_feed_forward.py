@@ -1,0 +1,3 @@
+"""Checks of chapter 06."""
+
+__all__: list[str] = []

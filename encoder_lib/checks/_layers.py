@@ -1,0 +1,3 @@
+"""Checks of chapter 08."""
+
+__all__: list[str] = []

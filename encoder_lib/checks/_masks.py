@@ -1,0 +1,3 @@
+"""Checks of chapter 04."""
+
+__all__: list[str] = []

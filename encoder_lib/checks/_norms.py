@@ -1,0 +1,3 @@
+"""Checks of chapter 07."""
+
+__all__: list[str] = []

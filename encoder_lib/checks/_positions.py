@@ -1,0 +1,3 @@
+"""Checks of chapter 02."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Checks of chapter 11."""
+
+__all__: list[str] = []

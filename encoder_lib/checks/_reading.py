@@ -1,0 +1,3 @@
+"""Checks of chapter 12."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Checks of chapter 09."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Checks of chapter 00."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Checks of chapter 10."""
+
+__all__: list[str] = []
