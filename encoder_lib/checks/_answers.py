@@ -1,7 +1,8 @@
 """Checked answers: numbers and words, compared by digest, so that nobody reads them by accident.
 
-``answers/NN.toml`` holds for every exercise of a chapter the digest of the right answer and of typical wrong ones,
-each with a diagnosis. A digest hides an answer from the eye, not from somebody who tries numbers.
+``answers/NN.toml`` holds for every exercise of a chapter the digest of the right answer and of
+typical wrong ones, each with a diagnosis. A digest hides an answer from the eye, not from somebody
+who tries numbers.
 """
 
 import functools
@@ -85,6 +86,7 @@ def answer(number, value=None) -> Report:
         raise
     except BaseException:
         known = isinstance(number, str) and number in answers()
-        text = f"This answer is {kind(value)}; a number or a word is wanted." if known else (
-            f"There is no exercise with a checked answer of this number; there are {[*answers()]}.")
+        text = f"This answer is {kind(value)}; a number or a word is wanted."
+        if not known:
+            text = f"No exercise of this number has a checked answer; these have: {[*answers()]}."
         return Report(number if known else "?", "answer", FAILED, text, "type")

@@ -76,11 +76,12 @@ def numbers_apart(got, want, tolerance, name):
         same, alike = got == want, type(got) is type(want)
     else:
         alike = isinstance(got, int | float)
-        same = alike and (got == want or math.isclose(got, want, rel_tol=tolerance, abs_tol=tolerance)
-                          or got != got and want != want)  # fmt: skip
+        same = alike and (got == want or got != got and want != want or math.isclose(
+            got, want, rel_tol=tolerance, abs_tol=tolerance))  # fmt: skip
     if not alike:
         return Difference("type", f"{name} should be {kind(want)}; what came is {kind(got)}")
-    return None if same else Difference("value", f"{name} is another one", repr(want), repr(got)[:80])
+    shown = repr(want), repr(got)[:80]
+    return None if same else Difference("value", f"{name} is another one", *shown)
 
 
 def groups_apart(got, want, tolerance, name, dtype, names):
@@ -92,7 +93,8 @@ def groups_apart(got, want, tolerance, name, dtype, names):
         return Difference("length", f"{name} should hold {len(want)} things; {len(got)} came")
     if isinstance(want, dict):
         if got.keys() != want.keys():
-            return Difference("type", f"{name} has other keys", str(list(want)), str(list(got))[:200])
+            shown = str(list(want)), str(list(got))[:200]
+            return Difference("type", f"{name} has other keys", *shown)
         pairs = [(f"{name}[{key!r}]", got[key], want[key]) for key in want]
     else:
         named = names[: len(want)] or [f"{name}[{i}]" for i in range(len(want))]

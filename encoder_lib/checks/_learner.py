@@ -82,7 +82,7 @@ def kind(value):
 
 
 def is_stub(value):
-    """Whether a value is what a stub leaves: None, ``...``, NotImplemented, or ``...`` in a tuple."""
+    """Whether a value is what a stub leaves: None, ``...``, NotImplemented, a tuple with ``...``."""
     if value is None or value is Ellipsis or value is NotImplemented:
         return True
     return type(value) is tuple and any(part is Ellipsis for part in value)
@@ -154,7 +154,8 @@ def as_function(attempt):
     if isinstance(attempt, nn.Module):
         attempt.eval()
     if not callable(attempt):
-        raise Trouble(f"this check needs a function or a module; what came is {kind(attempt)}", "type")
+        came = kind(attempt)
+        raise Trouble(f"this check needs a function or a module; what came is {came}", "type")
     return functools.partial(answer, attempt)
 
 

@@ -31,6 +31,7 @@ CODE_SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 SOLUTION = re.compile(
     r"<details>\s*<summary>[^<]*[Ss]olution[^<]*</summary>(.*?)</details>", re.DOTALL
 )
+KINDS = "predict|implement|break|prove|explore"
 MATHS = re.compile(r"\$\$.*?\$\$|(?<!\$)\$(?!\$).+?(?<!\$)\$(?!\$)", re.DOTALL)
 
 
@@ -190,7 +191,7 @@ def exercises(nb):
 
 
 def exercise_faults(nb, chapter):
-    """Each exercise states difficulty and minutes, has its chapter's number and a solution."""
+    """Each exercise states difficulty, minutes and kind; it has its chapter's number, a solution."""
     faults = []
     numbers = [number for number, _ in exercises(nb)]
     if len(set(numbers)) < len(numbers):
@@ -198,8 +199,8 @@ def exercise_faults(nb, chapter):
     for number, text in exercises(nb):
         if int(number.split(".")[0]) != chapter:
             faults.append(f"exercise {number} is numbered for another chapter")
-        if not re.match(r"[^\n]*difficulty [1-5] of 5, \d+ min", text):
-            faults.append(f"exercise {number} does not state difficulty and minutes")
+        if not re.match(rf" *\(difficulty [1-5] of 5, \d+ min, (?:{KINDS})\)\.", text):
+            faults.append(f"exercise {number} does not state difficulty, minutes and kind")
         folded = SOLUTION.search(text)
         if folded is None or len(folded[1].split()) < 3:
             faults.append(f"exercise {number} has no folded solution")
@@ -370,7 +371,7 @@ def borrowed(nb):
     return found
 
 
-TOOLS = {"claims", "datasets", "plotting", "widgets"}
+TOOLS = {"checks", "claims", "datasets", "plotting", "widgets"}
 ALLOWED = {
     "encoder_lib.__version__",
     "torch.nn.Module",

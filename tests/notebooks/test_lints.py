@@ -10,7 +10,7 @@ import outputs
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
 ALT = "A line that rises from zero on the left to one on the right."
 EXERCISE = """\
-> **Exercise 1.1** (difficulty 2 of 5, 5 min). How many rows?
+> **Exercise 1.1** (difficulty 2 of 5, 5 min, implement). How many rows?
 
 <details>
 <summary>Solution</summary>
@@ -136,7 +136,8 @@ BAD = [
     ("exercises", notebook(EXERCISE.replace("One row per word.", "")), "no folded solution"),
     ("exercises", notebook(EXERCISE.split("<details>")[0], EXERCISE), "occurs twice"),
     ("exercises", notebook(EXERCISE.replace("1.1", "2.1")), "another chapter"),
-    ("exercises", notebook(EXERCISE.replace(", 5 min", "")), "difficulty and minutes"),
+    ("exercises", notebook(EXERCISE.replace(", 5 min", "")), "difficulty, minutes and kind"),
+    ("exercises", notebook(EXERCISE.replace("implement", "ponder")), "minutes and kind"),
     ("figures", notebook(figure(alt="")), "description"),
     ("figures", notebook(figure(alt="Heat map")), "description"),
     ("figures", notebook(figure(count=2)), "several images"),

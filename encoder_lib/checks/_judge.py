@@ -1,0 +1,196 @@
+"""What happens inside a check: run the answer, compare, name the misconception, write the report."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from encoder_lib.checks._compare import Difference, apart
+from encoder_lib.checks._learner import Draw, NotAttempted, Trouble, call, copied
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of input: what it shows, in words, and how to draw it: make(draw) -> arguments."""
+
+    name: str
+    make: Callable[[Draw], tuple]
+
+
+@dataclass
+class Trial:
+    """One case, run: the arguments, what is right, and what came (a value or a Trouble)."""
+
+    case: Case
+    args: tuple
+    want: object
+    got: object
+    changed: str = ""
+
+
+@dataclass
+class Evidence:
+    """All that is known about an answer: the function itself, the trials, fresh inputs."""
+
+    f: Callable
+    trials: list[Trial]
+    draw: Draw
+
+    def answers(self):
+        """The trials in which an answer came."""
+        return [trial for trial in self.trials if not isinstance(trial.got, Trouble)]
+
+    def ask(self, *args):
+        """What the answer gives for these arguments; raises Trouble when it fails."""
+        return call(self.f, *copied(args))
+
+
+def judge(checker, attempt, draw, options):
+    """The report on an attempt. Raises NotAttempted and Trouble, which the checker reports."""
+    f = checker.adapt(attempt, draw, **options)
+    trials = [run(checker, case, f, draw, i == 0) for i, case in enumerate(checker.cases)]
+    if differs_when_repeated(checker, f, trials[0]):
+        return checker.failed("random", "The same input gives another result the second time: is "
+                              "dropout always on, even in evaluation?")  # fmt: skip
+    evidence = Evidence(f, trials, draw)
+    for note, variant in (("", checker.right), *checker.variants):
+        if equals(checker, variant, trials):
+            return accept(checker, evidence, note)
+    return diagnose(checker, evidence)
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+def run(checker, case, f, draw, first):
+    """One trial. A stub in the first case is a NotAttempted, later it is a Trouble."""
+    args = case.make(draw)
+    want, given = checker.right(*copied(args)), copied(args)
+    try:
+        got = copied(call(f, *given))
+    except Trouble as trouble:
+        got = trouble
+    except NotAttempted as stub:
+        if first:
+            raise
+        got = Trouble(f"nothing came back: {stub}")
+    return Trial(case, args, want, got, changed_argument(checker, args, given))
+
+
+def changed_argument(checker, args, given):
+    """The name of an argument that the answer changed in place, or nothing."""
+    for i, (before, after) in enumerate(zip(args, given, strict=True)):
+        if apart(after, before, 0.0) is not None:
+            return checker.inputs[i] if i < len(checker.inputs) else f"argument {i + 1}"
+    return ""
+
+
+def differs_when_repeated(checker, f, trial):
+    """Whether the same arguments give another result the second time."""
+    if isinstance(trial.got, Trouble):
+        return False
+    return checker.apart(copied(call(f, *copied(trial.args))), trial.got) is not None
+
+
+# --- comparing ------------------------------------------------------------------------------------
+
+
+def equals(checker, form, trials):
+    """Whether ``form`` gives what came, in every trial; both may fail in the same trial."""
+    for trial in trials:
+        try:
+            would = call(form, *copied(trial.args))
+        except (Trouble, NotAttempted):
+            would = None
+        if isinstance(trial.got, Trouble):
+            if would is not None:
+                return False
+        elif would is None or checker.apart(trial.got, would) is not None:
+            return False
+    return True
+
+
+def fits(checker, misconception, evidence, comparable):
+    """Whether a misconception explains all that came."""
+    if misconception.signs is not None:
+        try:
+            if misconception.signs(evidence):
+                return True
+        except Exception:  # an answer of a strange kind shows no sign of this idea
+            pass
+    if not comparable:
+        return False
+    return any(equals(checker, form, evidence.trials) for form in misconception.forms)
+
+
+def differentiable(result, came):
+    """Whether a result has a gradient to compare, and the answer returned it, too."""
+    return came is not None and isinstance(result, torch.Tensor) and result.is_floating_point()
+
+
+def gradients(checker, function, trial):
+    """The gradients at ``checker.gradient`` for a fixed upstream gradient; None without a graph."""
+    args = copied(trial.args)
+    leaves = [args[i].requires_grad_() for i in checker.gradient]
+    results = call(function, *args)
+    results = list(results) if isinstance(results, tuple | list) else [results]
+    given = trial.got if isinstance(trial.got, tuple | list) else [trial.got]
+    results = [r for r, came in zip(results, given, strict=True) if differentiable(r, came)]
+    if not any(r.requires_grad for r in results):
+        return None
+    upstream = torch.Generator().manual_seed(0)
+    total = sum((r * torch.randn(r.shape, generator=upstream)).sum() for r in results)
+    return call(torch.autograd.grad, total, leaves, allow_unused=True, materialize_grads=True)
+
+
+def gradient_difference(checker, f, trial):
+    """The difference of the answer's gradients from the right ones, or None."""
+    got = gradients(checker, f, trial)
+    if got is None:
+        return Difference("gradient", "No gradient reaches the inputs: was a result detached, or "
+                          "turned into plain numbers")  # fmt: skip
+    named = [f"the gradient of {checker.inputs[i]}" for i in checker.gradient]
+    right = gradients(checker, checker.right, trial)
+    return apart(got, right, 10 * checker.tolerance, "the gradients", names=named)
+
+
+# --- reporting ------------------------------------------------------------------------------------
+
+
+def diagnose(checker, evidence):
+    """The report on a wrong answer: the first misconception that fits, or what was seen."""
+    trial, found = first_difference(checker, evidence.trials)
+    comparable = bool(evidence.answers()) and found.key != "type"
+    for misconception in checker.misconceptions:
+        if fits(checker, misconception, evidence, comparable):
+            return checker.failed(misconception.key, misconception.diagnosis, trial, found,
+                                  misconception.reread)  # fmt: skip
+    return checker.failed(found.key, f"{found.text[:1].upper()}{found.text[1:]}.", trial, found)
+
+
+def first_difference(checker, trials):
+    """(trial, difference) to show: numbers that differ rather than an error."""
+    seen = [(t, checker.apart(t.got, t.want)) for t in trials if not isinstance(t.got, Trouble)]
+    seen = [(trial, found) for trial, found in seen if found is not None]
+    if seen:
+        return seen[0]
+    trial = next(t for t in trials if isinstance(t.got, Trouble))
+    return trial, Difference(trial.got.key, trial.got.text)
+
+
+def accept(checker, evidence, note):
+    """The report on an answer whose numbers are right: inputs unchanged, gradients right?"""
+    changed = next((trial.changed for trial in evidence.trials if trial.changed), "")
+    if changed:
+        return checker.failed("mutates", f"Your code changed {changed} in place: whoever called it "
+                              "finds other numbers there afterwards.")  # fmt: skip
+    checked = [case.name for case in checker.cases]
+    checked.append("inputs unchanged, same result when repeated")
+    if checker.gradient and not note:
+        for trial in evidence.trials:
+            found = gradient_difference(checker, evidence.f, trial)
+            if found is not None:
+                return checker.failed("gradient", f"{found.text}.", trial, found)
+        checked.append("gradients equal to the reference's")
+    notes = ((note,) if note else ()) + tuple(checker.notes(evidence))
+    return checker.passed(tuple(checked), note, notes)
