@@ -11,6 +11,7 @@ from encoder_lib.widgets.depth import depth_explorer
 from encoder_lib.widgets.grid import attention_grid
 from encoder_lib.widgets.mask import mask_explorer
 from encoder_lib.widgets.positional import MAX_OFFSET, positional_encoding_explorer
+from encoder_lib.widgets.quiz import quiz
 
 __all__ = [
     "MAX_OFFSET",
@@ -20,4 +21,5 @@ __all__ = [
     "depth_explorer",
     "mask_explorer",
     "positional_encoding_explorer",
+    "quiz",
 ]

@@ -200,15 +200,18 @@ def set_theme(page, theme):
     page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
 
 
-def axe_faults(page, rules=()):
+def axe_faults(page, rules=(), within=None):
     """Serious and critical faults of accessibility, by all rules or by those named.
+
+    ``within`` is a selector of the parts to look at, instead of the whole page.
 
     The inside of set formulas is MathJax's and left out: it is most of a page's elements.
     """
     options = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = {"type": "rule", "values": list(rules)}
-    found = Axe().run(page, {"exclude": [["mjx-container"]]}, options).response["violations"]
+    where = {"exclude": [["mjx-container"]]} | ({"include": [[within]]} if within else {})
+    found = Axe().run(page, where, options).response["violations"]
     return [
         f"{fault['id']} ({fault['impact']}): {node['target']} {node['html'][:120]}"
         for fault in found

@@ -1,13 +1,14 @@
 """Every interactive figure of a page, whatever it shows: does each of its controls do something?
 
-A figure is an element of class ``eb-pe``; its controls are native ranges and radio buttons.
+A figure is an element of class ``eb-pe`` that is no quiz; its controls are native ranges and
+radio buttons.
 """
 
 import re
 
 import nbformat
 
-ROOTS = ".eb-pe"
+ROOTS = ".eb-pe:not([data-quiz])"
 CALL = re.compile(r"^(?:\w+\.)?(\w+_explorer|attention_grid)\(", re.MULTILINE)
 
 # What a figure shows: its words and where its marks stand, without the controls' own state.

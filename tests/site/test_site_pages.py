@@ -27,6 +27,7 @@ from site_browser import (
 )
 from site_build import build_or_fail, tiny_book
 from site_explorers import ROOTS, explorer_calls, still_controls
+from site_quizzes import QUIZZES, quiz_calls, quiz_faults, rereading_faults
 
 import project
 from encoder_lib.embedding import sinusoidal_table
@@ -336,6 +337,30 @@ def test_every_explorer_of_a_chapter_moves(browser, address, document):
         assert visit.page.locator(ROOTS).count() == len(calls), calls
         assert still_controls(visit.page) == []
         assert (visit.errors, visit.external) == ([], [])
+
+
+# --- the quizzes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", NOTEBOOKS)
+def test_every_quiz_of_a_chapter_answers(browser, site, address, document):
+    calls = quiz_calls(project.ROOT / f"{document}.ipynb")
+    number = document.removeprefix("notebooks/")[:2]
+    assert (site / f"{document}.html").read_text("utf-8").count('data-quiz="') == len(calls)
+    if not calls:
+        return
+    with Visit(browser, f"{address}/{document}.html", viewport=PHONE) as visit:
+        quizzes = visit.page.locator(QUIZZES)
+        assert [each.get_attribute("data-quiz") for each in quizzes.all()] == [number] == calls
+        assert quiz_faults(visit.page) == []
+        assert rereading_faults(visit.page) == []
+        for summary in visit.page.locator(f"{QUIZZES} summary").all():
+            summary.click()
+        assert overflow(visit.page) == []
+        assert (visit.errors, visit.external) == ([], [])
+        for theme in ("light", "dark"):
+            set_theme(visit.page, theme)
+            assert axe_faults(visit.page, within=QUIZZES) == []
 
 
 # --- widget state, launch buttons -----------------------------------------------------------------
