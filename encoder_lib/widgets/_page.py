@@ -307,6 +307,10 @@ WAKE = """
   root.dataset.ready = "1";
   var data = JSON.parse(root.querySelector(".eb-pe-data").textContent);
   var state = data.start;
+  // In JupyterLab's command mode the arrow keys would otherwise leave the figure for another cell.
+  root.querySelectorAll("input, button, select, [tabindex]").forEach(function (e) {
+    e.setAttribute("data-lm-suppress-shortcuts", "true");
+  });
   function one(name) { return root.querySelector(".eb-pe-" + name); }
   function all(name) { return Array.from(root.querySelectorAll(".eb-pe-" + name)); }
   function write(name, words) { all(name).forEach(function (e) { e.textContent = words; }); }
