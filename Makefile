@@ -2,6 +2,7 @@
 ## make test                 run every test: library, notebooks, tools, site
 ## make lab                  open the notebooks in JupyterLab
 ## make notebooks            execute notebooks/src and store the outputs (ONLY=01 for one)
+## make course               write course/: student and instructor copies, nbgrader, slides
 ## make parity               run the parity tests and store their numbers as book/parity.md
 ## make publish-to URL=...   set the repository's address everywhere it stands
 ## make clean                remove what was built; .venv stays
@@ -24,7 +25,7 @@ export OMP_NUM_THREADS := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help book test lab notebooks parity publish-to clean reinstall
+.PHONY: help book test lab notebooks course parity publish-to clean reinstall
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -68,6 +69,9 @@ lab: $(STAMP)
 notebooks: $(STAMP)
 	$(VENV_PYTHON) tools/notebooks.py $(ONLY)
 
+course: $(STAMP)
+	$(VENV_PYTHON) tools/course.py $(ONLY)
+
 parity: $(STAMP)
 	$(VENV_PYTHON) tools/parity.py
 
@@ -75,5 +79,5 @@ publish-to: $(STAMP)
 	@$(VENV_PYTHON) tools/publish.py "$$URL"
 
 clean:
-	rm -rf _build build .pytest_cache .ruff_cache .hypothesis encoder_lib.egg-info
+	rm -rf _build build course .pytest_cache .ruff_cache .hypothesis encoder_lib.egg-info
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

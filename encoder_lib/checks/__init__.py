@@ -26,9 +26,11 @@ from encoder_lib.checks._stack import *
 from encoder_lib.checks._start import *
 from encoder_lib.checks._training import *
 
-EXERCISES = dict(sorted(
-    ((name, value) for name, value in dict(globals()).items() if isinstance(value, Checker)),
-    key=lambda pair: [int(part) for part in pair[1].number.split(".")],
-))  # fmt: skip
+_FOUND = [value for value in dict(globals()).values() if isinstance(value, Checker)]
+EXERCISES = {
+    checker.name: checker
+    for checker in sorted(_FOUND, key=lambda c: [int(part) for part in c.number.split(".")])
+}
+globals().update({name: checker.as_function() for name, checker in EXERCISES.items()})
 
-__all__ = ["EXERCISES", "Checker", "Misconception", "Report", "answer", "answers", *EXERCISES]
+__all__ = ["EXERCISES", "answer", *EXERCISES]

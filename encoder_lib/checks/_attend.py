@@ -13,8 +13,8 @@ class Steps:
     """How each step of attention is done; the defaults are right.
 
     scale: what the scores are divided by; hide: what the mask does; added: how much a mask that is
-    only added lowers the scores; fill: what a softmax over hidden scores alone gives (zeros, NaN, or
-    even weights, as with -1e9); weigh: how scores become weights; use: how weights meet values.
+    only added lowers the scores; fill: what a softmax over hidden scores alone gives (zeros, NaN,
+    or even weights, as with -1e9); weigh: how scores become weights; use: how weights meet values.
     """
 
     scale: str = "root d_k"
@@ -29,11 +29,9 @@ def divisor(q, k, scale, n_heads):
     """What the scores are divided by; q (..., L_q, d_k)."""
     d_k = q.size(-1)
     return {
-        "root d_k": math.sqrt(d_k), "none": 1.0, "d_k": d_k, "root "
-                                                             "d_model": math.sqrt(d_k * n_heads),
-        "d_model": d_k * n_heads, "multiplied": 1 / math.sqrt(d_k), "root "
-                                                                    "heads": math.sqrt(n_heads),
-        "root length": math.sqrt(k.size(-2)),
+        "root d_k": math.sqrt(d_k), "none": 1.0, "d_k": d_k, "d_model": d_k * n_heads,
+        "root d_model": math.sqrt(d_k * n_heads), "multiplied": 1 / math.sqrt(d_k),
+        "root heads": math.sqrt(n_heads), "root length": math.sqrt(k.size(-2)),
     }[scale]  # fmt: skip
 
 
@@ -104,14 +102,14 @@ WRONG_STEPS = (
      "the rows do not. Each query should hand out one unit of attention over the keys.",
      filled(Steps(weigh="queries"))),
     ("batch_attn", "Your softmax runs over the batch axis: the sentences of a batch share their "
-     "weights, so a sentence gets another result when it stands "
-     "alone.", filled(Steps(weigh="batch"))),
+     "weights, so a sentence gets another result when it stands alone.",
+     filled(Steps(weigh="batch"))),
     ("softmax_heads", "Your softmax runs over the heads; each head should have weights of its own "
      "that add up to 1 over the keys.", filled(Steps(weigh="heads"))),
     ("sigmoid", "The weights of a row do not add up to 1: this looks like a sigmoid of each score "
      "by itself. With the softmax the keys compete.", (Steps(weigh="sigmoid"),)),
     ("no_softmax", "The weights of a row do not add up to 1: the scores are used without a "
-                   "softmax.",
+     "softmax.",
      (Steps(weigh="no softmax"), Steps(weigh="relu"), Steps(weigh="exp"))),
     ("attn_transposed", "The weights are right but used transposed: each output adds up values "
      "with the weights of a column (who looks at me) instead of a row (whom do I look at).",
@@ -132,8 +130,8 @@ WRONG_STEPS = (
     ("mask_ignored", "The mask is ignored: forbidden keys (the padding) keep the weight that they "
      "have without a mask.", (Steps(hide="ignored"),)),
     ("mask_query", "The mask hides queries (rows) instead of keys (columns): the rows of the "
-     "padding changed, but every real token still looks at the "
-     "padding.", filled(Steps(hide="query"))),
+     "padding changed, but every real token still looks at the padding.",
+     filled(Steps(hide="query"))),
 )  # fmt: skip
 
 

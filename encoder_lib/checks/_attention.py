@@ -1,4 +1,4 @@
-"""Checks of chapter 03: the softmax, attention."""
+"""Checks of chapter 03: the softmax, attention, the way back through the softmax."""
 
 import functools
 import inspect
@@ -12,8 +12,9 @@ from encoder_lib.checks._attend import WRONG_STEPS, attend, said, wrong_pairs
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import NotAttempted, Trouble, as_function, copied
 from encoder_lib.checks._report import Misconception
+from encoder_lib.checks._softmax import softmax, softmax_backward
 
-__all__ = ["scaled_dot_product_attention"]
+__all__ = ["scaled_dot_product_attention", "softmax", "softmax_backward"]
 
 
 # --- what is asked of an answer -------------------------------------------------------------------
@@ -110,9 +111,9 @@ def misconceptions():
     found.insert(2, Misconception("qk_swapped", "Queries and keys are swapped: the scores are "
                  "transposed, so each key asks and each query answers.",
                  lambda q, k, v, mask: attend(k, q, v, mask)))  # fmt: skip
-    found.append(Misconception("mixes_samples", "The sentences of a batch influence each other: the "
-                 "first gives another result alone than beside others. Did a reshape or a softmax "
-                 "run over the batch axis?", signs=mixes_samples))  # fmt: skip
+    found.append(Misconception("mixes_samples", "The sentences of a batch influence each other: "
+                 "the first gives another result alone than beside others. Did a reshape or a "
+                 "softmax run over the batch axis?", signs=mixes_samples))  # fmt: skip
     for key, text, other, also, steps in wrong_pairs():
         form = functools.partial(attend, steps=steps)
         found.append(Misconception(f"{key}+{other}", f"{text} And: {also}", form))
@@ -125,8 +126,8 @@ def notes(evidence):
     q, k, v, mask = copied(masked_case(evidence))
     try:
         if evidence.ask(q, k, v, torch.zeros_like(mask))[0].abs().max().nan_to_num(math.inf) > 1e-6:
-            found.append("a query that may attend to nothing does not give 0 (the library's choice, "
-                         "chapter 04)")  # fmt: skip
+            found.append("a query that may attend to nothing does not give 0 (the library's "
+                         "choice, chapter 04)")  # fmt: skip
         if evidence.ask(100 * q, 100 * k, v, mask)[0].isnan().any():
             found.append("scores in the thousands give NaN: subtract the largest score of a row")
     except (Trouble, NotAttempted):
@@ -137,7 +138,7 @@ def notes(evidence):
 
 
 def padded(draw, batch, heads, length, d_k):
-    """q, k, v (B, H, L, d_k) and a mask (B, 1, 1, L), True = attend, of sentences of unequal length."""
+    """q, k, v (B, H, L, d_k) and a mask (B, 1, 1, L), True = attend, of unequal lengths."""
     lengths = [max(1, length - b) for b in range(batch)]
     q, k, v = (draw.normal(batch, heads, length, d_k) for _ in range(3))
     return q, k, v, draw.keep(lengths, length)[:, None, None, :]
@@ -154,7 +155,7 @@ scaled_dot_product_attention = AttentionChecker(
     number="3.5",
     component="attention",
     right=reference,
-    reread="Then without loops",
+    reread="Then without",
     inputs=("q", "k", "v", "mask"),
     outputs=("the output", "the weights"),
     gradient=(0, 1, 2),

@@ -64,6 +64,19 @@ class Checker:
             text = f"The check cannot work with {kind(attempt)} ({type(error).__name__})."
             return self.failed("type", text)
 
+    def as_function(self):
+        """The check as a function, whose help says what is checked."""
+
+        def check(attempt=None, *, seed=None, **options):
+            return self(attempt, seed=seed, **options)
+
+        check.__name__ = check.__qualname__ = self.name
+        check.__module__ = "encoder_lib.checks"
+        what = "\n".join(f"    {case.name}" for case in self.cases)
+        check.__doc__ = (f"Check an answer to exercise {self.number} ({self.component}).\n\n"
+                         f"Returns a Report; never raises. Checked:\n\n{what}\n")  # fmt: skip
+        return check
+
     def apart(self, got, want):
         """The first difference between two results, or None."""
         return apart(got, want, self.tolerance, "the result", self.dtype, self.outputs)

@@ -12,10 +12,11 @@ from encoder_lib.checks._attention import AttentionChecker, right_without_mask, 
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import Trouble, answer, call, kind, made
 from encoder_lib.checks._report import Misconception
-from encoder_lib.checks._weights import bare_maps, has_bias, own_name, set_by_name
+from encoder_lib.checks._weights import bare_maps, has_bias, own_name, parts, set_by_name
 
-__all__ = ["multi_head_attention"]
+__all__ = ["head_contributions", "merge_heads", "multi_head_attention", "split_heads"]
 
+PLAIN = Steps()
 NAMES = ("w_q", "w_k", "w_v", "w_o")
 WANTS = "a class, or a function that makes a module from (d_model, n_heads)"
 
@@ -46,7 +47,7 @@ def projected(x, weights, name):
     return nn.functional.linear(x, weights[name], weights.get("b" + name[1:]))
 
 
-def multi_head(weights, n_heads, x, keep, steps=Steps(), cut="right", join="right", maps=NAMES,
+def multi_head(weights, n_heads, x, keep, steps=PLAIN, cut="right", join="right", maps=NAMES,
                mask_axes="keys"):  # fmt: skip
     """(output, weights) of multi-head attention with the given steps; padded rows are set to 0.
 
@@ -71,13 +72,19 @@ def at_real(out, weights, keep):
     out = torch.where(keep[..., None], out, 0.0)
     if isinstance(weights, torch.Tensor) and weights.dim() == 4:
         weights = torch.where(keep[:, None, :, None], weights, 0.0)
+    if isinstance(weights, torch.Tensor) and weights.dim() == 3:  # a mean over the heads
+        weights = torch.where(keep[..., None], weights, 0.0)
     return out, weights
 
 
-def over_batch(weights, n_heads, x, keep):
-    """Attention along the batch instead of along the sentence, the masks left out."""
-    out, a = multi_head(weights, n_heads, x.transpose(0, 1), None)
-    return at_real(out.transpose(0, 1), a, keep)
+def per_head(weights, n_heads, x, keep):
+    """One map for queries, keys and values whose rows are read head by head."""
+    joint = fused(weights)
+    for letter in "wb":
+        cut = joint[f"{letter}_qkv"].unflatten(0, (n_heads, 3, -1))  # (H, 3, d_k, ...)
+        for i, name in enumerate("qkv"):
+            joint[f"{letter}_{name}"] = cut[:, i].flatten(0, 1)
+    return multi_head(joint, n_heads, x, keep)
 
 
 def averaged(weights, n_heads, x, keep):
@@ -113,8 +120,7 @@ class Learner:
         if self.adapter is not None:
             call(self.adapter, module, weights)
             return
-        joint = own_name(module, "w_qkv")
-        if joint and not own_name(module, "w_q") and getattr(module, joint).weight.size(0) > 1:
+        if own_name(module, "w_qkv") and not own_name(module, "w_q"):
             weights = fused(weights)
         self.missing = set_by_name(module, weights, self.names)
 
@@ -155,8 +161,10 @@ def learner(attempt, draw, names=None, adapter=None, bias=True):
     draw.without = set() if bias else {f"b_{letter}" for letter in "qkvo"}
     draw.symmetric = adapter is None and bare_maps(module, NAMES)
     for key in NAMES if adapter is None else ():
-        name = (names or {}).get(key) or own_name(module, key) or own_name(module, "w_qkv")
-        if name is not None and not has_bias(module, name):
+        name = (names or {}).get(key) or own_name(module, key)
+        held = key if name else "w_qkv"
+        name = name or own_name(module, "w_qkv")
+        if name is not None and not has_bias(module, name, held):
             draw.without.add("b" + key[1:])
     return f
 
@@ -221,27 +229,57 @@ def mixes_positions(evidence):
     return not torch.allclose(shuffled, out[:, order], atol=1e-4)
 
 
-SHARED = ("Queries, keys and values come from one and the same projection: what a word asks for, what "
-          "it offers and what it hands over are then one thing. There should be three.")  # fmt: skip
-BATCH = ("The sentences of a batch influence each other: attention, or its softmax, runs over the batch "
-         "axis, so the first sentence gives another result alone than beside others.")  # fmt: skip
-SPLIT = ("The heads were split without a transpose: the numbers are cut in the order in which they lie "
-         "in memory, so head 0 sees only the first tokens instead of some numbers of every token.")
-MERGE = ("The heads were merged without a transpose: the rows of one head are glued together, so the "
-         "output of a token holds numbers of other tokens.")  # fmt: skip
+def one_map(evidence):
+    """None of the three maps has a name that is known, and there is at most one beside w_o."""
+    module = made(evidence.f.attempt, 24, 4)
+    linear = [m for m in module.modules() if isinstance(m, nn.Linear)]
+    return set(NAMES[:3]) <= set(evidence.f.missing) and 1 <= len(linear) <= 2
+
+
+def slices_input(evidence):
+    """The query map is d_k by d_k."""
+    module = made(evidence.f.attempt, 24, 4)
+    name = (evidence.f.names or {}).get("w_q") or own_name(module, "w_q")
+    target, bare = parts(module, name)
+    return (target if bare else target.weight).shape == (6, 6)
+
+
+SHARED = ("Queries, keys and values come from one and the same projection: what a word asks for, "
+          "what it offers and what it hands over are then one thing. There should be "
+          "three.")  # fmt: skip
+BATCH = ("The sentences of a batch influence each other: attention, or its softmax, runs over the "
+         "batch axis, so the first sentence gives another result alone than beside "
+         "others.")  # fmt: skip
+SPLIT = (
+    "The heads were split without a transpose: the numbers are cut in the order in which they lie "
+    "in memory, so head 0 sees only the first tokens instead of some numbers of every token."
+)
+MERGE = ("The heads were merged without a transpose: the rows of one head are glued together, so "
+         "the output of a token holds numbers of other tokens.")  # fmt: skip
+SLICED = ("The maps of your heads are d_k by d_k: each head is given a slice of the input. A head "
+          "is a slice of the projections; its map reads all D numbers of a token.")  # fmt: skip
+ROLES = ("The maps have changed their roles: the rows that should make queries, keys or values "
+         "make something else. In w_qkv the D rows of all queries come first, then the keys, then "
+         "the values; it is not cut head by head.")  # fmt: skip
+ORDERS = tuple(
+    functools.partial(multi_head, maps=(*(f"w_{letter}" for letter in order), "w_o"))
+    for order in ("vkq", "qvk", "kvq", "vqk")
+)
 CUTS = (
     ("badsplit", SPLIT, (dict(cut="view"), dict(cut="view", join="view"))),
     ("badmerge", MERGE, (dict(join="view"),)),
-    ("no_oproj", "The output projection is missing: the heads stand side by side, and nothing mixes "
-     "them.", (dict(maps=("w_q", "w_k", "w_v", "")),)),
-    ("no_vproj", "The values are not projected: the input itself is averaged instead of its values.",
+    ("no_oproj", "The output projection is missing: the heads stand side by side, and nothing "
+                 "mixes them.", (dict(maps=("w_q", "w_k", "w_v", "")),)),
+    ("no_vproj", "The values are not projected: the input itself is averaged instead of its "
+                 "values.",
      (dict(maps=("w_q", "w_k", "", "w_o")),)),
     ("shared_qkv", SHARED, tuple(dict(maps=(m, m, m, "w_o")) for m in ("w_q", "w_k", "w_v"))),
     ("shared_qk", "Queries and keys come from the same projection, so the scores are symmetric.",
      (dict(maps=("w_q", "w_q", "w_v", "w_o")), dict(maps=("w_k", "w_k", "w_v", "w_o")))),
-    ("mask_B_L_broadcast", "The mask (B, L) meets the scores (B, H, L, L) without axes of its own: where "
-     "B = L (or B = H) it is taken for a mask of query rows (or of heads) and the masks of the sentences "
-     "are mixed up. It needs the shape (B, 1, 1, L).",
+    ("mask_B_L_broadcast", "The mask (B, L) meets the scores (B, H, L, L) without axes of its own: "
+                           "where B = L (or B = H) it is taken for a mask of query rows (or of "
+                           "heads) and the masks of the sentences are mixed up. It needs the shape "
+                           "(B, 1, 1, L).",
      (dict(mask_axes="batch"), dict(mask_axes="batch if square"), dict(mask_axes="heads"))),
 )  # fmt: skip
 
@@ -249,6 +287,9 @@ CUTS = (
 def misconceptions():
     """What the check of multi-head attention recognises, the special before the general."""
     found = [
+        Misconception(
+            "sliced_input", SLICED, signs=slices_input, reread="Then one projection and a split"
+        ),
         Misconception("mask_ignored", said("mask_ignored"), signs=ignores_mask),
         Misconception("mask_query", said("mask_query"), signs=masks_queries),
     ]
@@ -259,13 +300,16 @@ def misconceptions():
         forms = tuple(functools.partial(multi_head, steps=steps) for steps in ways)
         found.append(Misconception(key, BATCH if key == "batch_attn" else text, forms))
     found += [
-        Misconception("averaged_weights", "The weights are averaged over the heads: the shape should "
-                      "be (B, H, L, L), a map for every head.", averaged),
-        Misconception("shared_qkv", SHARED, signs=lambda e: set(NAMES[:3]) <= set(e.f.missing)),
+        Misconception("averaged_weights", "The weights are averaged over the heads: the shape "
+                                          "should be (B, H, L, L), a map for every "
+                                          "head.", averaged),
+        Misconception("roles_mixed", ROLES, (per_head, *ORDERS)),
+        Misconception("shared_qkv", SHARED, signs=one_map),
         Misconception("batch_attn", BATCH, signs=mixes_samples),
         Misconception("badsplit", SPLIT, signs=mixes_positions),
-        Misconception("names", "Not all of the maps were found whose weights the check sets: call them "
-                      "w_q, w_k, w_v and w_o, or say how yours are called: names={\"w_q\": ...}.",
+        Misconception("names", "Not all of the maps were found whose weights the check sets: call "
+                               "them w_q, w_k, w_v and w_o, or say how yours are called: "
+                               "names={\"w_q\": ...}.",
                       signs=lambda e: bool(e.f.missing)),
     ]  # fmt: skip
     return (*found, *pairs())
@@ -288,9 +332,17 @@ def pairs():
     return tuple(found)
 
 
+def notes(evidence):
+    """Whether biases are missing: one without them is right, but it is not the book's module."""
+    weights = evidence.trials[0].args[0]
+    if all(weights[name].any() for name in weights if name.startswith("b")):
+        return ()
+    return ("not all of your maps have a bias; the book's have",)
+
+
 multi_head_attention = AttentionChecker(
     name="multi_head_attention",
-    number="5.3",
+    number="5.5",
     component="multi-head attention",
     right=multi_head,
     reread="The finished module",
@@ -298,20 +350,299 @@ multi_head_attention = AttentionChecker(
     outputs=("the output", "the weights"),
     gradient=(2,),
     adapt=learner,
+    notes=notes,
     misconceptions=misconceptions(),
     variants=(
-        ("a valid layout, but not torch's: your heads are interleaved (head h takes every H-th number), "
-         "so trained weights cannot be exchanged without reordering them",
+        ("a valid layout, but not torch's: your heads are interleaved (head h takes every H-th "
+         "number), so trained weights cannot be exchanged without reordering them",
          functools.partial(multi_head, cut="interleaved", join="interleaved")),
-        ("a valid layout with other names: your w_q makes the keys and your w_k the queries (q and k "
-         "swapped), so trained weights cannot be exchanged without renaming them",
+        ("a valid layout with other names: your w_q makes the keys and your w_k the queries (q and "
+         "k swapped), so trained weights cannot be exchanged without renaming them",
          functools.partial(multi_head, maps=("w_k", "w_q", "w_v", "w_o"))),
     ),
     cases=(
         Case("four heads, no mask", lambda draw: batch(draw, 4, 24, (5, 5), 5, masked=False)),
-        Case("padding of three lengths, garbage in it", lambda draw: batch(draw, 4, 24, (5, 3, 2), 5)),
+        Case("padding of three lengths, garbage in it",
+             lambda draw: batch(draw, 4, 24, (5, 3, 2), 5)),
         Case("batch as large as the length", lambda draw: batch(draw, 2, 12, (3, 2, 1), 3)),
         Case("batch as large as the number of heads", lambda draw: batch(draw, 2, 12, (3, 2), 4)),
         Case("one head", lambda draw: batch(draw, 1, 6, (4, 2), 4)),
     ),
 )  # fmt: skip
+
+
+# --- splitting and merging ------------------------------------------------------------------------
+
+
+def from_tokens(x, n_heads):
+    """(B, L, D) -> (B, H, L // H, D): the sentence is cut, not the features."""
+    size = x.size(1) // n_heads
+    return x[:, : n_heads * size].unflatten(1, (n_heads, size))
+
+
+def listed(evidence):
+    """The heads came one by one, (B, L, d_k) each, in a list or a tuple."""
+    return all(
+        isinstance(trial.got, tuple | list) and len(trial.got) == trial.args[1]
+        and trial.got[0].shape == trial.want[:, 0].shape for trial in evidence.trials
+    )  # fmt: skip
+
+
+def glued(evidence):
+    """The heads came in one piece, side by side or in the batch."""
+    x, n_heads = evidence.trials[0].args
+    shape = evidence.trials[0].got.shape
+    return shape == x.shape or shape == (x.size(0) * n_heads, x.size(1), x.size(2) // n_heads)
+
+
+split_heads = Checker(
+    name="split_heads",
+    number="5.3",
+    component="multi-head attention",
+    right=split,
+    reread="Then one projection and a split",
+    inputs=("x", "n_heads"),
+    gradient=(0,),
+    misconceptions=(
+        Misconception(
+            "badsplit",
+            SPLIT,
+            functools.partial(split, how="view"),
+            reread="Break it: a split that has the right shape",
+        ),
+        Misconception(
+            "interleaved",
+            "A valid layout, but not this one: your head h has every H-th number, from h on. Here "
+            "the numbers of a head are neighbours, as the stacked projections wrote them.",
+            functools.partial(split, how="interleaved"),
+        ),
+        Misconception(
+            "heads_last",
+            "The numbers are cut rightly, but the heads still stand behind the tokens, (B, L, H, "
+            "d_k). Attention works on the last two axes: these must be the tokens and the "
+            "features.",
+            lambda x, n: x.unflatten(-1, (n, -1)),
+        ),
+        Misconception(
+            "too_far",
+            "The tokens have become the last axis, (B, H, d_k, L). That is the shape of transposed "
+            "keys; only the heads should move.",
+            lambda x, n: split(x, n).transpose(2, 3),
+        ),
+        Misconception(
+            "sizes_swapped",
+            "The number of heads and the width of a head are swapped: there are d_k heads of H "
+            "numbers each.",
+            (
+                lambda x, n: split(x, x.size(-1) // n),
+                lambda x, n: split(x, x.size(-1) // n, "interleaved"),
+            ),
+        ),
+        Misconception(
+            "cuts_tokens",
+            "Your function cuts the sentence: each head gets some of the tokens with all their "
+            "features. It should get some features of every token.",
+            from_tokens,
+            reread="Break it: a split that has the right shape",
+        ),
+        Misconception(
+            "whole_input",
+            "Each head gets all D numbers. The heads share them out: of the projected numbers each "
+            "one gets its own d_k.",
+            lambda x, n: x[:, None].expand(-1, n, -1, -1),
+        ),
+        Misconception(
+            "list_of_heads",
+            "The heads are right to come one by one, but all of them should be one tensor (B, H, "
+            "L, d_k), so that attention takes them as one batch.",
+            signs=listed,
+        ),
+        Misconception(
+            "no_axis",
+            "The heads have no axis of their own: they stand side by side, or in the batch. The "
+            "result has four axes, (B, H, L, d_k).",
+            signs=glued,
+        ),
+    ),
+    cases=(
+        Case("four heads", lambda draw: (draw.normal(2, 8, 12), 4)),
+        Case("as many tokens as heads", lambda draw: (draw.normal(3, 4, 8), 4)),
+        Case("as many heads as numbers in a head", lambda draw: (draw.normal(2, 6, 9), 3)),
+        Case("one head", lambda draw: (draw.normal(2, 5, 4), 1)),
+        Case("one sentence of one word", lambda draw: (draw.normal(1, 1, 6), 2)),
+    ),
+)
+
+MERGE_AXES = ((0, 1, 3, 2), (0, 3, 2, 1), (0, 3, 1, 2), (0, 2, 3, 1), (1, 0, 2, 3), (2, 0, 1, 3),
+              (2, 1, 0, 3), (1, 2, 0, 3))  # fmt: skip
+
+
+def merged_by(x, axes):
+    """The numbers of (B, H, L, d_k) in the order of the given axes, cut into (B, L, D)."""
+    return x.permute(axes).reshape(x.size(0), x.size(2), -1)
+
+
+merge_heads = Checker(
+    name="merge_heads",
+    number="5.4",
+    component="multi-head attention",
+    right=merge,
+    reread="Then one projection and a split",
+    inputs=("x",),
+    gradient=(0,),
+    misconceptions=(
+        Misconception(
+            "badmerge",
+            MERGE,
+            functools.partial(merge, how="view"),
+            reread="Break it: a split that has the right shape",
+        ),
+        Misconception(
+            "interleaved",
+            "A valid layout, but not this one: your output takes number 0 of all heads, then "
+            "number 1 of all heads. Here the d_k numbers of a head stay neighbours, head after "
+            "head.",
+            functools.partial(merge, how="interleaved"),
+        ),
+        Misconception(
+            "not_merged",
+            "Heads and numbers are still two axes, (B, L, H, d_k); together they are the D numbers "
+            "of a token.",
+            lambda x: x.transpose(1, 2),
+        ),
+        Misconception(
+            "added",
+            "The heads are added up or averaged, so nobody can tell them apart any more. They are "
+            "put side by side: D = H d_k numbers.",
+            (lambda x: x.sum(1), lambda x: x.mean(1), lambda x: x.amax(1)),
+        ),
+        Misconception(
+            "along_length",
+            "The heads are put one behind the other along the sentence, (B, H L, d_k), instead of "
+            "side by side in each token.",
+            (lambda x: x.flatten(1, 2), lambda x: x.transpose(1, 2).flatten(1, 2)),
+        ),
+        Misconception(
+            "wrong_axes",
+            "The axes are in another order than (B, L, H, d_k) when you glue the last two, so "
+            "numbers of other tokens (or sentences) come in.",
+            tuple(functools.partial(merged_by, axes=axes) for axes in MERGE_AXES),
+        ),
+    ),
+    cases=(
+        Case("four heads", lambda draw: (draw.normal(2, 4, 5, 3),)),
+        Case("as many tokens as heads", lambda draw: (draw.normal(3, 4, 4, 2),)),
+        Case("as many heads as numbers in a head", lambda draw: (draw.normal(2, 3, 6, 3),)),
+        Case("one head", lambda draw: (draw.normal(2, 1, 5, 4),)),
+        Case("one sentence of one word", lambda draw: (draw.normal(1, 2, 1, 3),)),
+    ),
+)
+
+
+# --- what each head adds to the output ------------------------------------------------------------
+
+
+def pieces(weight, n_heads):
+    """The output map (D, D), stored as nn.Linear does, cut into one (d_k, D) for each head."""
+    return weight.T.unflatten(0, (n_heads, -1))
+
+
+def contributions(heads, weight):
+    """(B, H, L, d_k), (D, D) -> (B, H, L, D): each head's own part of the output."""
+    return heads @ pieces(weight, heads.size(1))
+
+
+def every_hth(heads, weight):
+    """Parts in which head h uses every H-th column of the weight, from h on."""
+    return heads @ weight.T.unflatten(0, (-1, heads.size(1))).transpose(0, 1)
+
+
+def one_at_a_time(heads, weight, join="view", use=True):
+    """Each head alone, zeros for the others, merged (by ``join``) and sent through the map."""
+    found = []
+    for h in range(heads.size(1)):
+        alone = torch.zeros_like(heads)
+        alone[:, h] = heads[:, h]
+        found.append(merge(alone, join) @ weight.T if use else merge(alone, join))
+    return torch.stack(found, dim=1)
+
+
+head_contributions = Checker(
+    name="head_contributions",
+    number="5.2",
+    component="multi-head attention",
+    right=contributions,
+    reread="First as a list of heads",
+    inputs=("heads", "w_o_weight"),
+    gradient=(0, 1),
+    misconceptions=(
+        Misconception(
+            "not_transposed",
+            "You cut the rows of the weight. `nn.Linear` stores it transposed, (out, in): what it "
+            "reads from a head are columns.",
+            (
+                lambda heads, w: contributions(heads, w.T),
+                lambda heads, w: one_at_a_time(heads, w.T, "right"),
+            ),
+        ),
+        Misconception(
+            "interleaved",
+            "Your head h is given every H-th number of the map's input. The heads were put side by "
+            "side: the first d_k numbers belong to head 0.",
+            every_hth,
+        ),
+        Misconception(
+            "added",
+            "The parts are right, but already added up: leave the heads apart, as an axis of the "
+            "result.",
+            (
+                lambda heads, w: contributions(heads, w).sum(1),
+                lambda heads, w: contributions(heads, w).mean(1),
+            ),
+        ),
+        Misconception(
+            "averaged",
+            "Each part is divided by the number of heads. The output is the sum of its parts, not "
+            "their mean.",
+            lambda heads, w: contributions(heads, w) / heads.size(1),
+        ),
+        Misconception(
+            "cuts_output",
+            "You cut the output of the map into H pieces. Every head writes to all D numbers of "
+            "the output; it is the input of the map that is divided.",
+            lambda heads, w: split(merge(heads) @ w.T, heads.size(1)),
+        ),
+        Misconception(
+            "one_piece",
+            "All heads are sent through the same piece of the map. Each head has d_k columns of "
+            "its own.",
+            lambda heads, w: heads @ w.T[: heads.size(-1)],
+        ),
+        Misconception(
+            "badmerge", MERGE, one_at_a_time, reread="Break it: a split that has the right shape"
+        ),
+        Misconception(
+            "no_oproj",
+            "The output map is not used: the heads stand at their places, with zeros beside them, "
+            "and nothing is mixed.",
+            lambda heads, w: one_at_a_time(heads, w, "right", use=False),
+        ),
+        Misconception(
+            "heads_last",
+            "The numbers are right, but the heads stand behind the tokens: the result should have "
+            "the shape (B, H, L, D).",
+            lambda heads, w: contributions(heads, w).transpose(1, 2),
+        ),
+    ),
+    cases=(
+        Case("four heads", lambda draw: (draw.normal(2, 4, 5, 3), draw.normal(12, 12))),
+        Case(
+            "as many tokens as heads", lambda draw: (draw.normal(2, 3, 3, 4), draw.normal(12, 12))
+        ),
+        Case(
+            "as many heads as numbers in a head",
+            lambda draw: (draw.normal(3, 3, 2, 3), draw.normal(9, 9)),
+        ),
+        Case("one head", lambda draw: (draw.normal(2, 1, 4, 5), draw.normal(5, 5))),
+    ),
+)

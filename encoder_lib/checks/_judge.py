@@ -1,4 +1,4 @@
-"""What happens inside a check: run the answer, compare, name the misconception, write the report."""
+"""Inside a check: run the answer, compare, name the misconception, write the report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -144,13 +144,14 @@ def gradients(checker, function, trial):
 
 
 def gradient_difference(checker, f, trial):
-    """The difference of the answer's gradients from the right ones, or None."""
-    got = gradients(checker, f, trial)
+    """The difference of the answer's gradients from the right ones, if any; or None."""
+    right, got = gradients(checker, checker.right, trial), gradients(checker, f, trial)
+    if right is None:
+        return None
     if got is None:
         return Difference("gradient", "No gradient reaches the inputs: was a result detached, or "
                           "turned into plain numbers")  # fmt: skip
     named = [f"the gradient of {checker.inputs[i]}" for i in checker.gradient]
-    right = gradients(checker, checker.right, trial)
     return apart(got, right, 10 * checker.tolerance, "the gradients", names=named)
 
 
@@ -190,7 +191,8 @@ def accept(checker, evidence, note):
         for trial in evidence.trials:
             found = gradient_difference(checker, evidence.f, trial)
             if found is not None:
-                return checker.failed("gradient", f"{found.text}.", trial, found)
+                right = "" if found.key == "gradient" else "The result is right; "
+                return checker.failed("gradient", f"{right}{found.text}.", trial, found)
         checked.append("gradients equal to the reference's")
     notes = ((note,) if note else ()) + tuple(checker.notes(evidence))
     return checker.passed(tuple(checked), note, notes)

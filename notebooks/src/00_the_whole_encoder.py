@@ -305,7 +305,7 @@ for change in (left_only, right_only, shuffled):
 # %% [markdown]
 # Each of the three costs accuracy.
 #
-# > **Mind the condition.** The model was trained on whole sentences, so half a sentence, and a shuffled one, is also *unusual* for it. Part of the drop comes from that, and the three numbers must not be ranked. The fair experiment trains one model per condition; it is exercise 0.3.
+# > **Mind the condition.** The model was trained on whole sentences, so half a sentence, and a shuffled one, is also *unusual* for it. Part of the drop comes from that, and the three numbers must not be ranked. The fair experiment trains one model per condition; it is exercise 0.5.
 
 # %% [markdown]
 # ## The same sentence in other company
@@ -356,7 +356,13 @@ record("N1", "share of the layers", counts["encoder"] / sum(counts.values()), 0.
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 0.1** (difficulty 1 of 5, 5 min). Write a sentence of your own with a gap `_` and ask the model. Find one on which it is sure and wrong.
+# Code cells with `...` are for you. Each ends with its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 0.1** (difficulty 1 of 5, 5 min, explore). Write a sentence of your own with a gap `_` and ask the model. Find one on which it is sure and wrong.
 #
 # <details>
 # <summary>Solution</summary>
@@ -373,22 +379,93 @@ record("N1", "share of the layers", counts["encoder"] / sum(counts.values()), 0.
 #
 # </details>
 #
-# > **Exercise 0.2** (difficulty 2 of 5, 10 min). Without running it: which of these changes the number of parameters: more sentences in the batch, longer sentences, more heads, more layers? Then check with `sum(p.numel() for p in model.parameters())`.
-#
+# > **Exercise 0.2** (difficulty 1 of 5, 5 min, predict). One of these four changes the number of parameters of `GapReader`, the others do not: more sentences in the *batch*, a greater *length* of the sentences, more *heads*, more *layers*. Which one? Answer before you count.
+
+# %% tags=["exercise"]
+answer = ...  # one word: "batch", "length", "heads" or "layers"
+checks.answer("0.2", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# Only more layers. Batch size and length are sizes of the *data*. Heads divide the same matrices into more slices: `n_heads=2` and `n_heads=8` give the same count.
+# ```python
+# answer = "layers"
+# ```
+#
+# Batch size and length are sizes of the *data*. Heads divide the same matrices into more slices: `n_heads=2` and `n_heads=8` give the same count.
 #
 # ```python
-# for n_heads in (1, 2, 8):
-#     m = GapReader(len(vocabulary), 64, n_heads, 128, 2, 4)
-#     assert sum(p.numel() for p in m.parameters()) == sum(p.numel() for p in model.parameters())
+# sizes = {}
+# for n_heads, n_layers in ((1, 2), (8, 2), (4, 3)):
+#     m = GapReader(len(vocabulary), 64, n_heads, 128, n_layers, 4)
+#     sizes[n_heads, n_layers] = sum(p.numel() for p in m.parameters())
+# assert sizes[1, 2] == sizes[8, 2] < sizes[4, 3]
 # ```
 #
 # </details>
 #
-# > **Exercise 0.3** (difficulty 3 of 5, 15 min). Make the experiment with the covered sides fair: train one model on `left_only` sentences and test it on `left_only` sentences, one on `right_only`. And one on `shuffled`. Is the drop still there?
+# > **Exercise 0.3** (difficulty 2 of 5, 10 min, implement). Write the baseline of the chapter as a function of labels alone. `train_labels` $(n,)$ and `test_labels` $(m,)$ are int64 tensors of class numbers, of any two lengths; the rule always answers with the most frequent class of the training labels (there is exactly one). Return its accuracy on the test labels, a number from 0 to 1.
+
+# %% tags=["exercise"]
+def my_majority_baseline(train_labels, test_labels):
+    ...  # your code: return the accuracy
+
+
+checks.majority_baseline(my_majority_baseline)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_majority_baseline(train_labels, test_labels):
+#     classes, counts = train_labels.unique(return_counts=True)
+#     return (test_labels == classes[counts.argmax()]).float().mean().item()
+# ```
+#
+# The test labels are used once, to see how good the rule is; they have no say in which class it answers. On the sentences of this chapter it gives the number from above:
+#
+# ```python
+# train_labels, test_labels = (torch.tensor([e.label for e in part]) for part in (train, test))
+# assert abs(my_majority_baseline(train_labels, test_labels) - majority_accuracy) < 1e-6
+# ```
+#
+# </details>
+#
+# > **Exercise 0.4** (difficulty 2 of 5, 10 min, implement). Count the parameters of any `nn.Module` by hand: walk through `module.modules()` and look at what each of them holds itself, `part.parameters(recurse=False)`. Every number in a parameter counts, frozen or not (`requires_grad=False`); a parameter that several modules share counts once; buffers do not count. Return the number.
+
+# %% tags=["exercise"]
+def my_parameter_count(module):
+    ...  # your code: return a whole number
+
+
+checks.parameter_count(my_parameter_count)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_parameter_count(module):
+#     sizes = {}
+#     for part in module.modules():
+#         for p in part.parameters(recurse=False):
+#             sizes[id(p)] = p.numel()
+#     return sum(sizes.values())
+# ```
+#
+# A shared table is one tensor under two names, so it is kept under its identity. `module.parameters()` walks in the same way and also leaves out what it has seen:
+#
+# ```python
+# assert my_parameter_count(model) == sum(p.numel() for p in model.parameters())
+# twice = nn.Sequential(model.head, model.head)
+# assert my_parameter_count(twice) == my_parameter_count(model.head)
+# ```
+#
+# </details>
+#
+# > **Exercise 0.5** (difficulty 3 of 5, 15 min, explore). Make the experiment with the covered sides fair: train one model on `left_only` sentences and test it on `left_only` sentences, one on `right_only`. And one on `shuffled`. Is the drop still there?
 #
 # <details>
 # <summary>Solution</summary>
@@ -415,6 +492,16 @@ record("N1", "share of the layers", counts["encoder"] / sum(counts.values()), 0.
 # > **Misconception.** *"The N identical layers share their weights."* They are built alike and hold different numbers after training. (Torch's class copies one layer, so its layers even *start* equal; chapter 09 shows why that matters.)
 #
 # > **Misconception.** *"Encoders are the old thing before chat models."* Search engines, classifiers and taggers need a description of a given text, not a continuation of it; for that, one pass that sees both sides is the shorter way.
+
+# %% [markdown]
+# ## Quiz
+#
+# Seven questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(0)
 
 # %% [markdown]
 # ## Summary

@@ -601,33 +601,90 @@ plt.show()
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 1.1** (difficulty 1 of 5, 5 min). Which tokens does `tokenize` make of `"U.S. prices rose 3.5%... didn't they?"` Predict, run, and say which character each rule caught.
-#
+# Code cells with `...` are for you. Each ends with its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 1.1** (difficulty 1 of 5, 5 min, predict). How many tokens does `tokenize` make of `"U.S. prices rose 3.5%... didn't they?"` Count them before you run it, and say which character each rule caught.
+
+# %% tags=["exercise"]
+answer = ...  # a whole number
+checks.answer("1.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
 # ```python
-# expected = ["u.s", ".", "prices", "rose", "3.5", "%", ".", ".", ".", "didn't", "they", "?"]
-# assert tokenize("U.S. prices rose 3.5%... didn't they?") == expected
+# answer = 12
 # ```
 #
 # A full stop is kept *inside* a word or number, where another word character follows; at the end it stands alone. That is a choice, not a law.
 #
+# ```python
+# expected = ["u.s", ".", "prices", "rose", "3.5", "%", ".", ".", ".", "didn't", "they", "?"]
+# assert tokenize("U.S. prices rose 3.5%... didn't they?") == expected
+# assert len(expected) == answer
+# ```
+#
 # </details>
 #
-# > **Exercise 1.2** (difficulty 2 of 5, 10 min). Write `embed_by_product(ids, weight)` with one-hot rows and show that its gradient with respect to `weight` equals that of `F.embedding`, for a batch in which one id occurs three times. What does the gradient of that row consist of?
-#
+# > **Exercise 1.2** (difficulty 2 of 5, 10 min, implement). The book's `pad_batch` refuses rows that are too long. Write one that cuts: `rows` is a list of lists of ids, none of them empty. Keep the first `max_len` ids of each row, fill up behind with `pad_id`, and return an int64 tensor $(B, L)$, where $L$ is the length of the longest row *that is left*. The caller's lists stay as they are.
+
+# %% tags=["exercise"]
+def my_pad_batch(rows, pad_id, max_len):
+    ...  # your code: return ids (B, L)
+
+
+checks.pad_batch(my_pad_batch)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
 # ```python
-# def embed_by_product(ids, weight):
-#     return F.one_hot(ids, weight.size(0)).to(weight.dtype) @ weight
+# def my_pad_batch(rows, pad_id, max_len):
+#     rows = [row[:max_len] for row in rows]
+#     longest = max(len(row) for row in rows)
+#     return torch.tensor([row + [pad_id] * (longest - len(row)) for row in rows])
+# ```
 #
+# A slice and a sum of lists are new lists, so the caller's stay whole. Where nothing is too long, it is the book's function:
+#
+# ```python
+# assert torch.equal(my_pad_batch(sequences, 0, max_len=50), pad_batch(sequences))
+# assert my_pad_batch(sequences, 0, max_len=3).shape == (3, 3)
+# ```
+#
+# </details>
+#
+# > **Exercise 1.3** (difficulty 2 of 5, 10 min, implement). Write the embedding as the product of equation (1.1), one-hot rows times the table, without picking rows. `ids` $(B, L)$ is int64; `weight` $(V, D)$ has any floating dtype, and so has the result $(B, L, D)$. The batch need not hold the last id, and the gradient must reach `weight`. What does the gradient of a row consist of whose id occurs three times?
+
+# %% tags=["exercise"]
+def my_embedding_by_product(ids, weight):
+    ...  # your code: return x (B, L, D)
+
+
+checks.embedding_by_product(my_embedding_by_product)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_embedding_by_product(ids, weight):
+#     return F.one_hot(ids, weight.size(0)).to(weight.dtype) @ weight
+# ```
+#
+# `F.one_hot` without the second argument makes rows that are as wide as the largest id of this batch needs, and then the product fails for most batches. Now the gradient:
+#
+# ```python
 # ids = torch.tensor([[5, 5, 2], [5, 1, 0]])
 # upstream = torch.randn(2, 3, 4)
 # grads = []
-# for function in (embed_by_product, F.embedding):
+# for function in (my_embedding_by_product, F.embedding):
 #     weight = torch.ones(6, 4, requires_grad=True)
 #     (function(ids, weight) * upstream).sum().backward()
 #     grads.append(weight.grad)
@@ -639,7 +696,7 @@ plt.show()
 #
 # </details>
 #
-# > **Exercise 1.3** (difficulty 2 of 5, 10 min). Somebody initialises *all* weights of a model with `nn.init.normal_(p, std=0.02)` in a loop over `model.parameters()`. Show that this breaks the padding row of `TokenEmbedding`, and repair it without touching the loop.
+# > **Exercise 1.4** (difficulty 2 of 5, 10 min, break). Somebody initialises *all* weights of a model with `nn.init.normal_(p, std=0.02)` in a loop over `model.parameters()`. Show that this breaks the padding row of `TokenEmbedding`, and repair it without touching the loop.
 #
 # <details>
 # <summary>Solution</summary>
@@ -656,7 +713,38 @@ plt.show()
 #
 # </details>
 #
-# > **Exercise 1.4** (difficulty 3 of 5, 15 min). At which ratio of token to position loudness does the reversal task begin to fail? Train with factors 1, 2, 4, 8 on $N(0, 1)$ and tabulate accuracy after 200 and after 600 steps.
+# > **Exercise 1.5** (difficulty 3 of 5, 10 min, implement). You are handed such a table, with anything in its padding row, and may not change it. Write the scaled embedding so that this does no harm: the rows of `weight` $(V, D)$ at `ids` $(B, L)$ times $\sqrt D$, and exactly 0 wherever the id is `pad_id`, which may be any id. Return $(B, L, D)$ in the dtype of `weight`. No gradient may reach the padding row.
+
+# %% tags=["exercise"]
+def my_scaled_embedding(ids, weight, pad_id):
+    ...  # your code: return x (B, L, D)
+
+
+checks.scaled_embedding(my_scaled_embedding)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_scaled_embedding(ids, weight, pad_id):
+#     x = weight[ids] * math.sqrt(weight.size(1))
+#     return x.masked_fill((ids == pad_id)[..., None], 0.0)
+# ```
+#
+# The mask gets an axis of its own for $D$. What is overwritten passes no gradient on, so the padding row gets none. `F.embedding` with `padding_idx` alone would stop the gradient but keep the numbers. With a table whose padding row is zero the book's module gives the same:
+#
+# ```python
+# embedding, some = TokenEmbedding(100, 16), torch.tensor([[5, 7, 0]])
+# torch.testing.assert_close(my_scaled_embedding(some, embedding.weight, 0), embedding(some))
+# embedding.weight.data[0] = 9.0
+# assert my_scaled_embedding(some, embedding.weight, 0)[0, 2].abs().max() == 0
+# assert embedding(some)[0, 2].abs().max() > 0
+# ```
+#
+# </details>
+#
+# > **Exercise 1.6** (difficulty 3 of 5, 15 min, explore). At which ratio of token to position loudness does the reversal task begin to fail? Train with factors 1, 2, 4, 8 on $N(0, 1)$ and tabulate accuracy after 200 and after 600 steps.
 #
 # <details>
 # <summary>Solution</summary>
@@ -680,7 +768,18 @@ plt.show()
 # > **Misconception.** *"Similar ids have similar vectors."* Ids are names. Neighbouring ids are words of similar *frequency*, by our own ordering, and their rows start independent.
 #
 # > **Misconception.** *"An embedding is something other than a linear layer."* Equation (1.1): it is one, on one-hot rows, computed by picking.
+
+# %% [markdown]
+# ## Quiz
 #
+# Eight questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(1)
+
+# %% [markdown]
 # ## Summary
 #
 # - Text becomes tokens, tokens become ids, and the numbering depends only on the set of sentences.

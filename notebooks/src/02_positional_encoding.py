@@ -654,41 +654,29 @@ for kind, claim in (("learned", "B20"), ("sinusoidal", "N13")):
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 2.1** (difficulty 1 of 5, 5 min). Which row of the table has all sines equal to 0 and all cosines equal to 1? Why can a test on that row not find a wrong frequency?
-#
+# Code cells with `...` are for you. Each ends with its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 2.1** (difficulty 2 of 5, 5 min, predict). Replace 10000 by 100 in equation (2.2). After how many positions does the slowest clock of 64 dimensions come round for the first time, to three digits? And guess: do two of 2000 rows come closer now than the nearest neighbours?
+
+# %% tags=["exercise"]
+answer = ...  # a number of positions, to three digits
+checks.answer("2.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# Row 0: every hand stands at its start, whatever its speed. All frequencies agree at $p = 0$.
+# The slowest clock is pair 31.
 #
 # ```python
-# assert sinusoidal_table(1, 64)[0].tolist() == [0.0, 1.0] * 32
-# far = sinusoidal_table(10_002, 64)
-# assert (far[1] - far[10_001]).norm() > 5
+# answer = 2 * math.pi * 100 ** (62 / 64)
 # ```
 #
-# </details>
-#
-# > **Exercise 2.2** (difficulty 2 of 5, 10 min). Is $M_j M_k = M_{j+k}$? Predict from the meaning, then check with `shift_matrix`. What is the inverse of $M_k$?
-#
-# <details>
-# <summary>Solution</summary>
-#
-# Turning by $j$ and then by $k$ is turning by $j + k$, so yes; and turning back is $M_{-k}$, which for rotations is also the transpose.
-#
-# ```python
-# M = lambda k: shift_matrix(k, 64)
-# torch.testing.assert_close(M(3) @ M(8), M(11))
-# torch.testing.assert_close(M(-8), M(8).T)
-# torch.testing.assert_close(M(8) @ M(8).T, torch.eye(64, dtype=torch.float64))
-# ```
-#
-# </details>
-#
-# > **Exercise 2.3** (difficulty 2 of 5, 10 min). Replace 10000 by 100 in the formula. After how many positions does the slowest of 64 dimensions repeat, and how close do two of 2000 rows come now?
-#
-# <details>
-# <summary>Solution</summary>
+# The nearest rows are still neighbours, because the clocks do not come round together: a repetition needs *all* of them.
 #
 # ```python
 # def table_with_base(length, d_model, base):
@@ -703,11 +691,105 @@ for kind, claim in (("learned", "B20"), ("sinusoidal", "N13")):
 #     assert torch.isclose(d.min(), d.diagonal(1).min())
 # ```
 #
-# The slowest clock now turns in about 544 positions. The nearest rows are still neighbours, because the clocks do not come round together: a repetition needs *all* of them.
+# </details>
+#
+# > **Exercise 2.2** (difficulty 2 of 5, 10 min, implement). From memory: what the modules of this chapter do in `forward`, as a function. `x` $(B, L, D)$ and `table` `(max_len, D)` are floating-point, not always of one dtype. Return a new tensor: every token plus the row of its position, in the dtype of `x`; gradients reach both. A table with fewer rows than there are tokens, be it a single row, is refused with a `ValueError`.
+
+# %% tags=["exercise"]
+def my_add_positions(x, table):
+    ...  # your code: return x plus positions (B, L, D)
+
+
+checks.add_positions(my_add_positions)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_add_positions(x, table):
+#     length = x.size(1)
+#     if length > table.size(0):
+#         raise ValueError(f"{length} tokens, but the table has {table.size(0)} rows")
+#     return x + table[:length].to(x.dtype)
+# ```
+#
+# The slice $(L, D)$ is broadcast over the batch. Without the check a table of one row would be broadcast over the tokens as well. Without the conversion a table in float64 would make everything behind it float64:
+#
+# ```python
+# x = torch.zeros(2, 3, 4)
+# assert (x + sinusoidal_table(3, 4)).dtype == torch.float64
+# assert my_add_positions(x, sinusoidal_table(9, 4)).dtype == torch.float32
+# ```
 #
 # </details>
 #
-# > **Exercise 2.4** (difficulty 3 of 5, 15 min). Choose $W_Q = W_K$ orthogonal instead of random. Does the spread along the diagonals vanish? And with $W_Q = M_k$, $W_K = I$: where is the largest score of each row?
+# > **Exercise 2.3** (difficulty 2 of 5, 15 min, implement). The table from memory, without a loop, with two freedoms more: the `base` (10000 in the paper) is handed in, and `d_model` may be odd. Return the table $(L, D)$ in float64, sine and cosine of a clock side by side. With an odd width the last clock shows its sine only.
+
+# %% tags=["exercise"]
+def my_sinusoidal_table(length, d_model, base):
+    ...  # your code: return the table (L, D)
+
+
+checks.sinusoidal_table(my_sinusoidal_table)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_sinusoidal_table(length, d_model, base):
+#     n_clocks = (d_model + 1) // 2
+#     speed = base ** (-2 * torch.arange(n_clocks, dtype=torch.float64) / d_model)
+#     angle = torch.outer(torch.arange(length, dtype=torch.float64), speed)
+#     hands = torch.stack([angle.sin(), angle.cos()], dim=-1)
+#     return hands.flatten(1)[:, :d_model]
+# ```
+#
+# `hands` $(L, n, 2)$ holds the tip of every clock; flattened, its two numbers are neighbours. An odd width drops the last cosine.
+#
+# ```python
+# torch.testing.assert_close(my_sinusoidal_table(60, 7, 10000.0), sinusoidal_table(60, 7))
+# ```
+#
+# </details>
+#
+# > **Exercise 2.4** (difficulty 3 of 5, 20 min, implement). The chapter's $M_k$ meets a code as a column. A table holds codes as rows. Write the matrix for rows: return $M$ $(D, D)$ in float64 with `table[p] @ M` equal to `table[p + k]` for every $p$, without `torch.block_diag`. `d_model` is even, and a negative `k` goes back. Then answer from the meaning: is $M_j M_k = M_{j+k}$, and what is the inverse of $M_k$?
+
+# %% tags=["exercise"]
+def my_shift_matrix(k, d_model):
+    ...  # your code: return M (D, D)
+
+
+checks.shift_matrix(my_shift_matrix)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_shift_matrix(k, d_model):
+#     even = torch.arange(0, d_model, 2)
+#     angle = k * 10000.0 ** (-even.double() / d_model)
+#     m = torch.zeros(d_model, d_model, dtype=torch.float64)
+#     m[even, even] = m[even + 1, even + 1] = angle.cos()
+#     m[even + 1, even], m[even, even + 1] = angle.sin(), -angle.sin()
+#     return m
+# ```
+#
+# It is the transpose of the chapter's matrix. Turning by $j$ and then by $k$ is turning by $j + k$, so yes; and turning back is $M_{-k}$, which for rotations is also the transpose.
+#
+# ```python
+# M = lambda k: my_shift_matrix(k, 64)
+# torch.testing.assert_close(M(3), shift_matrix(3, 64).T)
+# torch.testing.assert_close(M(3) @ M(8), M(11))
+# torch.testing.assert_close(M(-8), M(8).T)
+# torch.testing.assert_close(M(8) @ M(8).T, torch.eye(64, dtype=torch.float64))
+# ```
+#
+# </details>
+#
+# > **Exercise 2.5** (difficulty 3 of 5, 15 min, explore). Choose $W_Q = W_K$ orthogonal instead of random. Does the spread along the diagonals vanish? And with $W_Q = M_k$, $W_K = I$: where is the largest score of each row?
 #
 # <details>
 # <summary>Solution</summary>
@@ -723,7 +805,7 @@ for kind, claim in (("learned", "B20"), ("sinusoidal", "N13")):
 #
 # </details>
 #
-# > **Exercise 2.5** (difficulty 4 of 5, 20 min). Train the *previous word* task on random lengths from 2 to 24 (one length per batch) with 400 steps. How do both kinds do at places 13 to 24 now, and what do you conclude about "sinusoids extrapolate"?
+# > **Exercise 2.6** (difficulty 4 of 5, 20 min, explore). Train the *previous word* task on random lengths from 2 to 24 (one length per batch) with 400 steps. How do both kinds do at places 13 to 24 now, and what do you conclude about "sinusoids extrapolate"?
 #
 # <details>
 # <summary>Solution</summary>
@@ -744,14 +826,25 @@ for kind, claim in (("learned", "B20"), ("sinusoidal", "N13")):
 #
 # > **Misconception.** *"Without positions, shuffling leaves the output unchanged."* It is permuted along with the words: equation (2.1).
 #
-# > **Misconception.** *"Position 10,001 repeats position 1."* Only a clock that turns in exactly 10,000 positions would do that, and all others would have to agree. No two of 2000 rows came closer than neighbours, and rows 1 and 10,001 are not close either (exercise 2.1).
+# > **Misconception.** *"Position 10,001 repeats position 1."* Only a clock that turns in exactly 10,000 positions would do that, and all others would have to agree. No two of 2000 rows came closer than neighbours, and rows 1 and 10,001 are not close either (both measured above).
 #
 # > **Misconception.** *"Attention sees the distance, because the dot product of two codes depends on it."* After random $W_Q$ and $W_K$ it does not.
 #
 # > **Misconception.** *"Adding positions destroys the embedding, one should append."* At the usual widths the word was read back from the sum every time.
 #
 # > **Misconception.** *"A sequence longer than `max_len` gives inf and then NaN."* It gives a shape error, except for a table of one row, which is worse.
+
+# %% [markdown]
+# ## Quiz
 #
+# Eight questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(2)
+
+# %% [markdown]
 # ## Summary
 #
 # - Attention is permutation equivariant: without positions an encoder reads a bag of words.

@@ -384,24 +384,39 @@ record("C2", "asymmetry of the projected scores", asymmetry, 0.5, 2)
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 3.1** (difficulty 1 of 5, 5 min). Add a fourth word with key $(1, 1)$ and value $(5, 5)$ to the pencil example. Compute the weights of *cut* by hand with the scale $\sqrt 2$, then check.
-#
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 3.1** (difficulty 1 of 5, 5 min, predict). Add a fourth word with key $(1, 1)$ and value $(5, 5)$ to the pencil example, and divide the scores by $\sqrt 2$. How much of its attention does *cut* give to the new word? A pencil is enough: $e^{\sqrt 2} \approx 4.113$.
+
+# %% tags=["exercise"]
+answer = ...  # a number, to three digits
+checks.answer("3.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# The scores are $2, 0, 2, 2$, divided by $\sqrt 2$.
+# The scores of *cut* are $2, 0, 2, 2$, divided by $\sqrt 2$. Three of them are equal and share nearly everything.
+#
+# ```python
+# answer = math.exp(math.sqrt(2)) / (3 * math.exp(math.sqrt(2)) + 1)
+# ```
+#
+# The function says the same:
 #
 # ```python
 # k4, v4 = torch.cat([k, torch.ones(1, 2)]), torch.cat([v, torch.full((1, 2), 5.0)])
 # _, w = scaled_dot_product_attention(q, k4, v4)
-# e = math.exp(2 / math.sqrt(2))
-# expected = torch.tensor([e, 1, e, e]) / (3 * e + 1)
-# torch.testing.assert_close(w[1], expected)
+# assert math.isclose(w[1, 3].item(), answer, rel_tol=1e-5)
 # ```
 #
 # </details>
 #
-# > **Exercise 3.2** (difficulty 2 of 5, 10 min). Adding the same number to all scores of a query changes nothing. Show it, and conclude what a bias in the **key** projection does.
+# > **Exercise 3.2** (difficulty 2 of 5, 10 min, prove). Adding the same number to all scores of a query changes nothing. Show it, and conclude what a bias in the **key** projection does.
 #
 # <details>
 # <summary>Solution</summary>
@@ -416,23 +431,36 @@ record("C2", "asymmetry of the projected scores", asymmetry, 0.5, 2)
 #
 # </details>
 #
-# > **Exercise 3.3** (difficulty 2 of 5, 10 min). Divide by $d_k$ instead of $\sqrt{d_k}$. What are the variance of the scores and the share of the largest entropy at $d_k = 64$?
-#
+# > **Exercise 3.3** (difficulty 2 of 5, 15 min, implement). Write the softmax with `exp`, without torch's: scores $(\ldots, L_k)$ in, weights of the same shape out, over the last axis. Scores in the thousands, positive or negative, must not give NaN, and a score of $-\infty$ gets weight 0. Exercise 3.2 tells you what you may do to the scores of a row.
+
+# %% tags=["exercise"]
+def my_softmax(scores):
+    ...  # your code: return the weights
+
+
+checks.softmax(my_softmax)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# The variance is $64 / 64^2 = 1/64$: attention is almost uniform.
+# ```python
+# def my_softmax(scores):
+#     shares = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+#     return shares / shares.sum(dim=-1, keepdim=True)
+# ```
+#
+# $e^{1000}$ is infinite in float32, and $\infty / \infty$ is NaN. With the largest score of the row subtracted, the largest power is $e^0 = 1$: nothing overflows, and the sum is at least 1. The loops at the start of the chapter would fail here:
 #
 # ```python
-# q_big, k_big = draw(64)
-# flat = q_big @ k_big.transpose(-2, -1) / 64
-# assert abs(flat.var() * 64 - 1) < 0.1
-# assert entropy_share(flat.softmax(-1)) > 0.99
+# steep = torch.tensor([[1000.0, 0.0]])
+# assert attention_with_loops(steep, torch.eye(2), torch.eye(2)).isnan().any()
+# torch.testing.assert_close(my_softmax(steep), torch.tensor([[1.0, 0.0]]))
 # ```
 #
 # </details>
 #
-# > **Exercise 3.4** (difficulty 3 of 5, 15 min). Is attention with **permuted keys and values** (the same permutation for both) the same function? And with permuted queries?
+# > **Exercise 3.4** (difficulty 3 of 5, 15 min, explore). Is attention with **permuted keys and values** (the same permutation for both) the same function? And with permuted queries?
 #
 # <details>
 # <summary>Solution</summary>
@@ -449,6 +477,69 @@ record("C2", "asymmetry of the projected scores", asymmetry, 0.5, 2)
 # ```
 #
 # </details>
+#
+# > **Exercise 3.5** (difficulty 3 of 5, 15 min, implement). Scroll up no more: write scaled dot-product attention from memory, this time with `torch.einsum` instead of `@`. The function takes `q` $(\ldots, L_q, d_k)$, `k` $(\ldots, L_k, d_k)$, `v` $(\ldots, L_k, d_v)$ and a `mask` that is `None` or bool and broadcasts to $(\ldots, L_q, L_k)$, True = attend. It returns the output $(\ldots, L_q, d_v)$ and the weights $(\ldots, L_q, L_k)$. You need not check the inputs; every query of the check may attend to some key.
+
+# %% tags=["exercise"]
+def my_attention(q, k, v, mask=None):
+    ...  # your code: return output, weights
+
+
+checks.scaled_dot_product_attention(my_attention)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_attention(q, k, v, mask=None):
+#     scores = torch.einsum("...id,...jd->...ij", q, k) / math.sqrt(q.size(-1))
+#     if mask is not None:
+#         scores = scores.masked_fill(~mask, -math.inf)
+#     weights = scores.softmax(dim=-1)
+#     return torch.einsum("...ij,...jd->...id", weights, v), weights
+# ```
+#
+# The letters say what the transpose leaves unsaid: `d` is summed over in the scores, `j` (the keys) in the output. And with $d_k$ in place of $\sqrt{d_k}$? At $d_k = 64$ the variance of the scores falls to $64 / 64^2 = 1/64$, and attention is almost uniform:
+#
+# ```python
+# q_big, k_big = draw(64)
+# flat = q_big @ k_big.transpose(-2, -1) / 64
+# assert abs(flat.var() * 64 - 1) < 0.1
+# assert entropy_share(flat.softmax(-1)) > 0.99
+# ```
+#
+# </details>
+#
+# > **Exercise 3.6** (difficulty 4 of 5, 20 min, implement). Go backward by hand. Given are the weights $w$ $(\ldots, L_k)$ that a softmax over the last axis returned, and the gradient $g$ of the loss with respect to them, of the same shape. Return the gradient with respect to the scores, from equation (3.1), without autograd and without building the Jacobian: no tensor may be larger than $w$.
+
+# %% tags=["exercise"]
+def my_softmax_backward(weights, upstream):
+    ...  # your code: return the gradient of the scores
+
+
+checks.softmax_backward(my_softmax_backward)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# By the chain rule and equation (3.1), $\sum_i g_i\, w_i (\delta_{ij} - w_j) = w_j \left(g_j - \sum_i w_i g_i\right)$: each score is pulled by how much better its own value would be than the average that came out.
+#
+# ```python
+# def my_softmax_backward(weights, upstream):
+#     average = (weights * upstream).sum(dim=-1, keepdim=True)
+#     return weights * (upstream - average)
+# ```
+#
+# It also shows the decided softmax once more: where a weight is 0, so is the gradient, and where it is 1, the bracket is 0.
+#
+# ```python
+# decided = torch.tensor([1.0, 0.0, 0.0])
+# assert my_softmax_backward(decided, torch.randn(3)).abs().max() == 0
+# ```
+#
+# </details>
 
 # %% [markdown]
 # ## Misconceptions
@@ -460,7 +551,18 @@ record("C2", "asymmetry of the projected scores", asymmetry, 0.5, 2)
 # > **Misconception.** *"Without the scale attention gets too sharp or too flat."* Leaving it out can only make scores larger, so only sharper. Flat comes from small weights or from dividing by too much.
 #
 # > **Misconception.** *"Attention is linear."* In the values, for fixed weights. Not in its input.
+
+# %% [markdown]
+# ## Quiz
 #
+# Six questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(3)
+
+# %% [markdown]
 # ## Summary
 #
 # - Attention compares each query with all keys, turns a row of scores into shares, and mixes the values by them. The softmax runs over the keys.

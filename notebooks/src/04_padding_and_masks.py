@@ -872,72 +872,56 @@ print({arm: invariant(arm) for arm in ("mask", "no mask")})
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 4.1** (difficulty 1 of 5, 5 min). A tokenizer returns `[[1, 1, 0]]` as int64. With scores $1, 2, 3$: what are the weights if you hide where `(~mask).bool()` is true, and what are they by `from_huggingface_mask`?
-#
+# Code cells with `...` are for you; the check below your code runs it on fresh random inputs and says what it found.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 4.1** (difficulty 1 of 5, 5 min, predict). Five real tokens, three paddings, all scores equal. Somebody hands the mask to `F.scaled_dot_product_attention` as floats, 1.0 for real and 0.0 for padding. How much of a query's attention falls on padding?
+
+# %% tags=["exercise"]
+answer = ...  # a number, to three digits
+checks.answer("4.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# `~` gives -2, -2, -1, all true, so everything is hidden and 0/0 is NaN. Compared with 0 it is right: 0.27, 0.73 and 0.
+# A float mask is added to the scores. Each real token counts $e^1$, each padding $e^0$.
 #
 # ```python
-# from_hf = torch.tensor([[1, 1, 0]])
-# scores = torch.tensor([[1.0, 2.0, 3.0]])
-# assert scores.masked_fill((~from_hf).bool(), -math.inf).softmax(-1).isnan().all()
-# w = scores.masked_fill(~from_huggingface_mask(from_hf), -math.inf).softmax(-1)
-# torch.testing.assert_close(w, torch.tensor([[0.2689, 0.7311, 0.0]]), atol=1e-4, rtol=0)
+# answer = 3 / (5 * math.e + 3)
+# ```
+#
+# Without a mask it would be 3/8, so the mask seems to work a little. It does not:
+#
+# ```python
+# one, padding = torch.zeros(1, 8, 4), torch.tensor([0.0] * 5 + [1.0] * 3)
+# found = sdpa(one, one, padding.view(1, 8, 1), (1 - padding).view(1, 1, 8))
+# assert math.isclose(found[0, 0].item(), answer, rel_tol=1e-5)
 # ```
 #
 # </details>
 #
-# > **Exercise 4.2** (difficulty 2 of 5, 10 min). A decoder hides the *future*. The mask that many texts make for `nn.MultiheadAttention` is the strict upper triangle, True = ignore. Give it to SDPA unchanged, with all scores equal. What does token 0 attend to, and what does the last token get? Then build the right mask and combine it with a `keep_mask`.
-#
+# > **Exercise 4.2** (difficulty 2 of 5, 15 min, implement). Some tokenizers pad on the **left**: a row of $n$ tokens fills the last $n$ places. Write its `keep_mask` without loops: `lengths` is an int64 tensor $(B,)$, `max_len` a whole number, at least the longest length. Return a bool tensor $(B, L)$ with $L$ = `max_len`, True = real token. Before you open the solution: does masked attention give a sentence the same result with padding on the left as without any? With positions, and with `InputEmbedding(..., positions=None)`?
+
+# %% tags=["exercise"]
+def my_left_keep_mask(lengths, max_len):
+    ...  # your code: return the mask
+
+
+checks.left_keep_mask(my_left_keep_mask)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
-#
-# Unchanged it shows exactly the future: token 0 attends to 1 and 2, and the last one has no future, so it gets zeros. Boolean masks with True = attend are combined by `&`.
 #
 # ```python
-# z, eye = torch.zeros(1, 3, 3), torch.eye(3)[None]
-# future = torch.ones(3, 3, dtype=torch.bool).triu(1)
-# wrong = F.scaled_dot_product_attention(z, z, eye, future)[0]
-# torch.testing.assert_close(wrong, torch.tensor([[0, 0.5, 0.5], [0, 0, 1], [0, 0, 0]]))
-# causal = ~future
-# right = scaled_dot_product_attention(z, z, eye, causal)[1][0]
-# torch.testing.assert_close(right[1], torch.tensor([0.5, 0.5, 0.0]))
-# keep_two = keep_mask_from_lengths([2], max_len=3)
-# both = causal & keep_two[:, None, :]
-# last = scaled_dot_product_attention(z, z, eye, both)[1][0, 2]
-# torch.testing.assert_close(last, torch.tensor([0.5, 0.5, 0.0]))
+# def my_left_keep_mask(lengths, max_len):
+#     position = torch.arange(max_len)
+#     return position >= max_len - lengths.unsqueeze(1)
 # ```
-#
-# </details>
-#
-# > **Exercise 4.3** (difficulty 3 of 5, 15 min). Zeros after the softmax, then every row divided by its sum: is that equation (4.1)? Find scores for which it fails although $-\infty$ does not.
-#
-# <details>
-# <summary>Solution</summary>
-#
-# On paper it is: the common denominator cancels. In floating point it fails when padding has a much larger score than all real tokens. Their weights are rounded to 0 before the padding is removed, and 0/0 is left. Written before the softmax, the mask takes the padding out before the maximum is subtracted.
-#
-# ```python
-# def renormalised(s, h):
-#     w = s.softmax(-1).masked_fill(h, 0.0)
-#     return w / w.sum(dim=-1, keepdim=True)
-#
-# s = scores_of(q, k)
-# torch.testing.assert_close(renormalised(s, hidden), ways["-inf before softmax"](s, hidden))
-# steep, last = torch.tensor([[0.0, 1.0, 200.0]]), torch.tensor([[False, False, True]])
-# assert renormalised(steep, last).isnan().any()
-# torch.testing.assert_close(
-#     ways["-inf before softmax"](steep, last)[0, :2], torch.tensor([0.0, 1.0]).softmax(-1))
-# ```
-#
-# </details>
-#
-# > **Exercise 4.4** (difficulty 3 of 5, 15 min). Some tokenizers pad on the **left**. Is masked attention invariant to padding there? Write the test, once with positions and once with `InputEmbedding(..., positions=None)`.
-#
-# <details>
-# <summary>Solution</summary>
 #
 # The mask works on either side. But three paddings on the left move every word by three places, so its position code changes, and with it the result. Without positions it is invariant. Models that pad on the left count positions from the first real token.
 #
@@ -958,7 +942,114 @@ print({arm: invariant(arm) for arm in ("mask", "no mask")})
 #
 # </details>
 #
-# > **Exercise 4.5** (difficulty 4 of 5, 20 min). Can training repair a missing mask? Train the arm "no mask" with up to 28 extra paddings, a new number in every step. How does it do at 40, and at 60? What do you conclude?
+# > **Exercise 4.3** (difficulty 2 of 5, 15 min, implement). The fourth convention: write the mask that is **added** to scores $(B, H, L_q, L_k)$. Given are `keep_mask`, bool, $(B, L)$, True = real token, and a floating-point `dtype`. Return a tensor $(B, 1, 1, L)$ of this dtype, 0 at real tokens, and at padding either $-\infty$ or the lowest number of the dtype. It must work for float32, float64, bfloat16 and float16.
+
+# %% tags=["exercise"]
+def my_additive_mask(keep_mask, dtype):
+    ...  # your code: return the mask
+
+
+checks.additive_mask(my_additive_mask)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_additive_mask(keep_mask, dtype):
+#     mask = torch.zeros(keep_mask.shape, dtype=dtype)
+#     return mask.masked_fill(~keep_mask, -math.inf)[:, None, None, :]
+# ```
+#
+# The tempting formula $(1 - \text{mask}) \cdot (-\infty)$ gives NaN at every real token, since $0 \cdot \infty$ is no number. With the lowest number in place of $-\infty$ it is right, and that is the formula that Hugging Face's BERT long used. Both hide the padding:
+#
+# ```python
+# added_by_hand = my_additive_mask(keep_mask, torch.float32)
+# by_addition = (scores_of(q, k) + added_by_hand[:, 0]).softmax(-1)
+# torch.testing.assert_close(by_addition @ v,
+#                            scaled_dot_product_attention(q, k, v, keep_mask[:, None, :])[0])
+# ```
+#
+# </details>
+#
+# > **Exercise 4.4** (difficulty 3 of 5, 15 min, implement). A decoder also hides the *future*: query $i$ may attend to key $j$ if $j \le i$ **and** $j$ is a real token (whether $i$ is one does not matter). Write the mask for a `keep_mask`, bool, $(B, L)$: a bool tensor $(B, 1, L, L)$, queries before keys, True = attend. What happens if the mask that many texts make for `nn.MultiheadAttention`, the strict upper triangle with True = ignore, goes to SDPA unchanged?
+
+# %% tags=["exercise"]
+def my_causal_mask(keep_mask):
+    ...  # your code: return the mask
+
+
+checks.causal_mask(my_causal_mask)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# Boolean masks with True = attend are combined by `&`.
+#
+# ```python
+# def my_causal_mask(keep_mask):
+#     length = keep_mask.size(1)
+#     past = torch.ones(length, length, dtype=torch.bool).tril()
+#     return past & keep_mask[:, None, None, :]
+# ```
+#
+# The strict upper triangle, unchanged, shows exactly the future: token 0 attends to 1 and 2, and the last one has no future, so it gets zeros.
+#
+# ```python
+# z, eye = torch.zeros(1, 3, 3), torch.eye(3)[None]
+# future = torch.ones(3, 3, dtype=torch.bool).triu(1)
+# wrong = F.scaled_dot_product_attention(z, z, eye, future)[0]
+# torch.testing.assert_close(wrong, torch.tensor([[0, 0.5, 0.5], [0, 0, 1], [0, 0, 0]]))
+# both = my_causal_mask(keep_mask_from_lengths([2], max_len=3))[:, 0]
+# last = scaled_dot_product_attention(z, z, eye, both)[1][0, 2]
+# torch.testing.assert_close(last, torch.tensor([0.5, 0.5, 0.0]))
+# ```
+#
+# </details>
+#
+# > **Exercise 4.5** (difficulty 4 of 5, 20 min, implement). Write equation (4.1) with `exp`, without torch's softmax. `scores` are $(\ldots, L_q, L_k)$, `mask` is bool and broadcasts to them, True = attend. Return the weights. A query that may attend to nothing gets zeros; no gradient may be NaN; and a forbidden key must not matter even if its score is larger by 200 than all others. Is it enough to write zeros after an ordinary softmax, and to divide every row by its sum?
+
+# %% tags=["exercise"]
+def my_masked_softmax(scores, mask):
+    ...  # your code: return the weights
+
+
+checks.masked_softmax(my_masked_softmax)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_masked_softmax(scores, mask):
+#     scores = scores.masked_fill(~mask, -math.inf)
+#     largest = scores.amax(dim=-1, keepdim=True)
+#     shares = (scores - largest.masked_fill(largest == -math.inf, 0.0)).exp()
+#     total = shares.sum(dim=-1, keepdim=True)
+#     return shares / total.masked_fill(total == 0, 1.0)
+# ```
+#
+# The two extra `masked_fill` keep $-\infty - (-\infty)$ and 0/0 from ever being computed, in an empty row.
+#
+# Zeros after the softmax, then every row divided by its sum: on paper that is equation (4.1), since the common denominator cancels. In floating point it fails when padding has a much larger score than all real tokens. Their weights are rounded to 0 before the padding is removed, and 0/0 is left.
+#
+# ```python
+# def renormalised(s, h):
+#     w = s.softmax(-1).masked_fill(h, 0.0)
+#     return w / w.sum(dim=-1, keepdim=True)
+#
+# s = scores_of(q, k)
+# torch.testing.assert_close(renormalised(s, hidden), ways["-inf before softmax"](s, hidden))
+# steep, last = torch.tensor([[0.0, 1.0, 200.0]]), torch.tensor([[False, False, True]])
+# assert renormalised(steep, last).isnan().any()
+# torch.testing.assert_close(
+#     my_masked_softmax(steep, ~last)[0, :2], torch.tensor([0.0, 1.0]).softmax(-1))
+# ```
+#
+# </details>
+#
+# > **Exercise 4.6** (difficulty 4 of 5, 20 min, explore). Can training repair a missing mask? Train the arm "no mask" with up to 28 extra paddings, a new number in every step. How does it do at 40, and at 60? What do you conclude?
 #
 # <details>
 # <summary>Solution</summary>
@@ -986,7 +1077,18 @@ print({arm: invariant(arm) for arm in ("mask", "no mask")})
 # > **Misconception.** *"Masked query rows are zero."* The mask hides keys. The rows of padded queries hold ordinary numbers, and pooling and loss must skip them.
 #
 # > **Misconception.** *"Without the mask, training goes wrong."* Training went well. Another padding at test time was the trouble, and without positions hardly even that.
+
+# %% [markdown]
+# ## Quiz
 #
+# Eight questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(4)
+
+# %% [markdown]
 # ## Summary
 #
 # - `keep_mask`: bool, $(B, L)$, True = real. Every other convention is reached through a function that names it.

@@ -733,65 +733,90 @@ assert by_place[[0, 1, 2, 6, 7, 8]].min() > 0.9 and by_place[3:6].max() < 0.35
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 5.1** (difficulty 1 of 5, 5 min). How many parameters has attention with $D = 512$ and 8 heads? And one of $D = 512$ and 16 heads? First on paper.
-#
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 5.1** (difficulty 1 of 5, 5 min, predict). How many parameters has attention with $D = 512$ and 8 heads, all biases included? Do it on paper, then say how many it has with 16 heads.
+
+# %% tags=["exercise"]
+answer = ...  # for 8 heads, a whole number
+checks.answer("5.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# Four maps of $512 \cdot 512$ weights and 512 biases, whatever the number of heads: 1,050,624.
+# Four maps of $512 \cdot 512$ weights and 512 biases, whatever the number of heads.
+#
+# ```python
+# answer = 4 * (512 * 512 + 512)
+# ```
 #
 # ```python
 # for n in (8, 16):
-#     count = sum(p.numel() for p in MultiHeadAttention(512, n).parameters())
-#     assert count == 4 * (512 * 512 + 512) == 1_050_624
+#     assert sum(p.numel() for p in MultiHeadAttention(512, n).parameters()) == 1_050_624
 # ```
 #
 # </details>
 #
-# > **Exercise 5.2** (difficulty 2 of 5, 10 min). "Put the heads side by side and multiply by $W_O$" is the same as "each head writes its own $D$ numbers, and they are added up". Show it.
-#
+# > **Exercise 5.2** (difficulty 2 of 5, 10 min, implement). "Put the heads side by side and multiply by $W_O$" is the same as "each head writes its own $D$ numbers, and they are added up". Write the second: a function of `heads` $(B, H, L, d_k)$ and `w_o_weight` $(D, D)$, stored as `nn.Linear` stores it, that returns what each head writes, $(B, H, L, D)$. The bias of $W_O$ belongs to no head; leave it out.
+
+# %% tags=["exercise"]
+def my_head_contributions(heads, w_o_weight):
+    ...  # your code: return (B, H, L, D)
+
+
+checks.head_contributions(my_head_contributions)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# Cut $W_O$ into $H$ pieces, one for the numbers of each head. A product of a row of blocks with a column of blocks is the sum of the products. This sum is what makes it possible to remove one head and leave the others alone.
+# ```python
+# def my_head_contributions(heads, w_o_weight):
+#     pieces = w_o_weight.T.unflatten(0, (heads.size(1), -1))  # (H, d_k, D)
+#     return heads @ pieces                                    # (B, H, L, D)
+# ```
+#
+# Cut $W_O$ into $H$ pieces, one for the numbers of each head. A product of a row of blocks with a column of blocks is the sum of the products:
 #
 # ```python
 # _ = torch.manual_seed(0)
 # module = MultiHeadAttention(64, 4)
 # q, k, v = (module.split(w(x)) for w in (module.w_q, module.w_k, module.w_v))
 # heads, _ = scaled_dot_product_attention(q, k, v)                 # (B, H, L, d_k)
-# pieces = module.w_o.weight.T.unflatten(0, (4, 16))               # (H, d_k, D)
-# added = (heads @ pieces).sum(dim=1) + module.w_o.bias            # (B, L, D)
-# torch.testing.assert_close(added, module(x))
+# added = my_head_contributions(heads, module.w_o.weight).sum(dim=1) + module.w_o.bias
+# torch.testing.assert_close(added, module(x))                     # (B, L, D)
 # ```
+#
+# This sum is what makes it possible to remove one head and leave the others alone.
 #
 # </details>
 #
-# > **Exercise 5.3** (difficulty 2 of 5, 10 min). Remove two biases from a module without changing what it computes on sentences with at least one real token: set $b_K$ and $b_V$ to zero and repair the rest.
-#
+# > **Exercise 5.3** (difficulty 2 of 5, 10 min, implement). Split into heads as one would say it: a loop over the heads that cuts slices, and one call that stacks them. No `view`, `reshape`, `unflatten` or transposition. `x` is $(B, L, D)$, the result $(B, H, L, d_k)$; head $h$ gets the numbers $h d_k$ to $(h + 1) d_k - 1$ of every token.
+
+# %% tags=["exercise"]
+def my_split_heads(x, n_heads):
+    ...  # your code: return (B, H, L, d_k)
+
+
+checks.split_heads(my_split_heads)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
-#
-# $b_K$ may simply go. $b_V$ arrives as the constant $b_V W_O$, so it moves into $b_O$.
 #
 # ```python
-# lean, full = twins(torch.float64)[0], twins(torch.float64)[0]
-# with torch.no_grad():
-#     lean.w_o.bias.add_(lean.w_o.weight @ lean.w_v.bias)
-#     lean.w_k.bias.zero_()
-#     lean.w_v.bias.zero_()
-# mask, y = keep_mask[:3], batch[:3].double()
-# torch.testing.assert_close(lean(y, mask), full(y, mask), atol=1e-10, rtol=0)
+# def my_split_heads(x, n_heads):
+#     d_k = x.size(-1) // n_heads
+#     heads = [x[..., h * d_k : (h + 1) * d_k] for h in range(n_heads)]  # (B, L, d_k) each
+#     return torch.stack(heads, dim=1)                                   # (B, H, L, d_k)
 # ```
 #
-# </details>
-#
-# > **Exercise 5.4** (difficulty 3 of 5, 15 min). A colleague's split is `x.unflatten(-1, (-1, n_heads)).permute(0, 3, 1, 2)`: head $h$ gets every $H$-th number, from $h$ on. Is it a trap like `view`? Write the matching merge and find weights with which it gives the same output as ours.
-#
-# <details>
-# <summary>Solution</summary>
-#
-# No trap: every head sees every token. It is another layout, and only the order of the outputs of $W_Q, W_K, W_V$ and of the inputs of $W_O$ differs. But weights cannot be exchanged with torch without reordering them.
+# And if a colleague gives head $h$ every $H$-th number, from $h$ on? That is no trap like `view`: every head sees every token. It is another layout, and with the outputs of $W_Q, W_K, W_V$ and the inputs of $W_O$ in another order it computes the same. But weights cannot be exchanged with torch without reordering them.
 #
 # ```python
 # class Interleaved(MultiHeadAttention):
@@ -814,28 +839,84 @@ assert by_place[[0, 1, 2, 6, 7, 8]].min() > 0.9 and by_place[3:6].max() < 0.35
 #
 # </details>
 #
-# > **Exercise 5.5** (difficulty 3 of 5, 15 min). Someone splits the *input*: head $h$ gets numbers $h d_k$ to $(h + 1) d_k$ of $x$, and all heads share three small matrices of $d_k \times d_k$. How many parameters has that at $D = 64$, $H = 8$, $W_O$ included, without biases? And which outputs of the heads depend on number 0 of the input?
-#
+# > **Exercise 5.4** (difficulty 2 of 5, 10 min, implement). And back, without `flatten` and without a transposition: from $(B, H, L, d_k)$ to $(B, L, D)$, the heads side by side in each token, head 0 first. Do not trust a round trip: two wrong ones can undo each other.
+
+# %% tags=["exercise"]
+def my_merge_heads(x):
+    ...  # your code: return (B, L, D)
+
+
+checks.merge_heads(my_merge_heads)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# $3 \cdot 8 \cdot 8 + 64 \cdot 64 = 4288$ instead of $4 \cdot 64 \cdot 64 = 16384$. Number 0 reaches head 0 only; in the right module it reaches all heads.
+# ```python
+# def my_merge_heads(x):
+#     return torch.cat([x[:, h] for h in range(x.size(1))], dim=-1)  # (B, L, H * d_k)
+# ```
+#
+# The numbers of the tokens, as in the chapter, show it at once: after the merge each row holds one token only.
 #
 # ```python
-# def heads_reached(make_queries):
-#     slopes = torch.autograd.functional.jacobian(make_queries, torch.randn(64))  # (H, d_k, D)
-#     return slopes[..., 0].abs().amax(-1) > 0                                    # (H,)
-#
-# _ = torch.manual_seed(0)
-# small, module = torch.randn(8, 8), MultiHeadAttention(64, 8)
-# assert heads_reached(lambda x: x.view(8, 8) @ small).tolist() == [True] + [False] * 7
-# assert heads_reached(lambda x: module.w_q(x).view(8, 8)).all()
-# assert 3 * small.numel() + 64 * 64 == 4288
+# assert (my_merge_heads(by_token)[0] == torch.arange(4)[:, None]).all()
+# torch.testing.assert_close(my_merge_heads(right_split(x)), x)
 # ```
 #
 # </details>
 #
-# > **Exercise 5.6** (difficulty 4 of 5, 20 min). Take one of the two trained heads away: set its part of $W_O$ to zero. What accuracy do you expect, and which of the two letters is still right?
+# > **Exercise 5.5** (difficulty 3 of 5, 25 min, implement). Write multi-head attention from memory, as a class without any function of this book and with **one** map `w_qkv` from $D$ to $3D$ in place of three: first the $D$ rows of the queries, then those of the keys, then those of the values. The last map is called `w_o`; both have biases. `forward` takes `x` $(B, L, D)$ and `keep_mask`, which is `None` or $(B, L)$, True = real token, and returns the output $(B, L, D)$, or the output and the weights $(B, H, L, L)$. Rows of padding are not compared.
+
+# %% tags=["exercise"]
+class MyMultiHeadAttention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        ...  # your code
+
+    def forward(self, x, keep_mask=None):
+        ...  # your code: return the output
+
+
+checks.multi_head_attention(MyMultiHeadAttention)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# class MyMultiHeadAttention(nn.Module):
+#     def __init__(self, d_model, n_heads):
+#         super().__init__()
+#         self.n_heads = n_heads
+#         self.w_qkv = nn.Linear(d_model, 3 * d_model)
+#         self.w_o = nn.Linear(d_model, d_model)
+#
+#     def forward(self, x, keep_mask=None):
+#         cut = self.w_qkv(x).unflatten(-1, (3, self.n_heads, -1))  # (B, L, 3, H, d_k)
+#         q, k, v = cut.permute(2, 0, 3, 1, 4)                      # (B, H, L, d_k) each
+#         scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5      # (B, H, L, L)
+#         if keep_mask is not None:
+#             scores = scores.masked_fill(~keep_mask[:, None, None, :], -float("inf"))
+#         weights = scores.softmax(dim=-1)
+#         return self.w_o((weights @ v).transpose(1, 2).flatten(2)), weights
+# ```
+#
+# Torch keeps the three maps in one, too. Ours, put on top of each other, give the same numbers:
+#
+# ```python
+# mine, ours = MyMultiHeadAttention(64, 4), MultiHeadAttention(64, 4)
+# maps = (ours.w_q, ours.w_k, ours.w_v)
+# with torch.no_grad():
+#     mine.w_qkv.weight.copy_(torch.cat([w.weight for w in maps]))
+#     mine.w_qkv.bias.copy_(torch.cat([w.bias for w in maps]))
+# _ = mine.w_o.load_state_dict(ours.w_o.state_dict())
+# torch.testing.assert_close(mine(x)[0], ours(x))
+# ```
+#
+# </details>
+#
+# > **Exercise 5.6** (difficulty 4 of 5, 20 min, explore). Take one of the two trained heads away: set its part of $W_O$ to zero. What accuracy do you expect, and which of the two letters is still right?
 #
 # <details>
 # <summary>Solution</summary>
@@ -871,7 +952,18 @@ assert by_place[[0, 1, 2, 6, 7, 8]].min() > 0.9 and by_place[3:6].max() < 0.35
 # > **Misconception.** *"The shape is right, so the split is right."* `view` alone has the right shape, rows that add up to 1, and a loss that falls.
 #
 # > **Misconception.** *"`nn.MultiheadAttention` returns the weights of its heads."* By default it returns their mean, in which two heads that look at two places look like one that looks at both.
+
+# %% [markdown]
+# ## Quiz
 #
+# Seven questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(5)
+
+# %% [markdown]
 # ## Summary
 #
 # - A head is attention with its own projections to $d_k = D / H$ numbers. All heads together are one projection, one split, one merge and $W_O$.

@@ -702,7 +702,79 @@ plt.show()
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 6.1** (difficulty 2 of 5, 10 min). In the encoder the output of the feed-forward network is *added* to its input. Show that one hidden unit is then enough for the exclusive or.
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 6.1** (difficulty 1 of 5, 5 min, predict). For which $d_{\mathrm{ff}}$ do attention and the feed-forward network have equally many weights, biases aside? Give the number for $d = 512$. And at which length do the two then do equal work?
+
+# %% tags=["exercise"]
+answer = ...  # the number of hidden units, a whole number
+checks.answer("6.1", answer)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# $4 d^2 = 2\, d\, d_{\mathrm{ff}}$ gives $d_{\mathrm{ff}} = 2d$.
+#
+# ```python
+# answer = 4 * 512**2 // (2 * 512)
+# ```
+#
+# The work is then $8 d^2$ for a token, against $8 d^2 + 4 L d$: equal at no length, attention always does more.
+#
+# ```python
+# half = FeedForward(512, 1024).to("meta")
+# assert count(half) == count(big["attention"])
+# assert flops_per_token(half, 1) < flops_per_token(attend, 1)
+# ```
+#
+# </details>
+#
+# > **Exercise 6.2** (difficulty 2 of 5, 10 min, implement). Write the feed-forward network from memory, with a ReLU made of `+`, `-`, `*`, `/` and `abs` only: no `clamp`, `max`, `where`, or ReLU of torch. The two maps are called `w_1` and `w_2`, both with a bias; `x` and the result are $(B, L, D)$.
+
+# %% tags=["exercise"]
+class MyFeedForward(nn.Module):
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        ...  # your code
+
+    def forward(self, x):
+        ...  # your code: return (B, L, D)
+
+
+checks.feed_forward(MyFeedForward)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# class MyFeedForward(nn.Module):
+#     def __init__(self, d_model, d_ff):
+#         super().__init__()
+#         self.w_1 = nn.Linear(d_model, d_ff)
+#         self.w_2 = nn.Linear(d_ff, d_model)
+#
+#     def forward(self, x):
+#         z = self.w_1(x)                       # (B, L, d_ff)
+#         return self.w_2((z + z.abs()) / 2)    # (B, L, D)
+# ```
+#
+# $(z + |z|) / 2$ is $z$ for positive $z$ and 0 for negative. It also says what ReLU is: half linear, half a symmetric bend. With the weights of ours it gives the same:
+#
+# ```python
+# mine = MyFeedForward(64, 256)
+# _ = mine.load_state_dict(feed_forward.state_dict())
+# torch.testing.assert_close(mine(x), feed_forward(x))
+# ```
+#
+# </details>
+#
+# > **Exercise 6.3** (difficulty 2 of 5, 10 min, prove). In the encoder the output of the feed-forward network is *added* to its input. Show that one hidden unit is then enough for the exclusive or.
 #
 # <details>
 # <summary>Solution</summary>
@@ -715,13 +787,13 @@ plt.show()
 #     one.w_1.weight.fill_(1.0)
 #     one.w_1.bias.fill_(-1.0)
 #     one.w_2.weight.copy_(torch.tensor([[-2.0], [0.0]]))
-#     answer = (pairs + one(pairs.unsqueeze(0))[0]).sum(-1)
-# assert answer.tolist() == [1.0, 1.0, 0.0, 1.0, 0.0]
+#     by_one = (pairs + one(pairs.unsqueeze(0))[0]).sum(-1)
+# assert by_one.tolist() == [1.0, 1.0, 0.0, 1.0, 0.0]
 # ```
 #
 # </details>
 #
-# > **Exercise 6.2** (difficulty 2 of 5, 10 min). A colleague's network is `lambda x: f(x.transpose(1, 2)).transpose(1, 2)`, where `f` is a `FeedForward`. With $L = d_{\mathrm{model}}$ it runs. Which of the tests of this chapter notice: the shape, the shuffle, the Jacobian?
+# > **Exercise 6.4** (difficulty 2 of 5, 10 min, break). A colleague's network is `lambda x: f(x.transpose(1, 2)).transpose(1, 2)`, where `f` is a `FeedForward`. With $L = d_{\mathrm{model}}$ it runs. Which of the tests of this chapter notice: the shape, the shuffle, the Jacobian?
 #
 # <details>
 # <summary>Solution</summary>
@@ -738,29 +810,7 @@ plt.show()
 # assert (influence(wrong, square)[off_diagonal] > 0).all()
 # ```
 #
-# </details>
-#
-# > **Exercise 6.3** (difficulty 1 of 5, 5 min). For which $d_{\mathrm{ff}}$ do attention and the feed-forward network have equally many weights? At which length do they then do equal work?
-#
-# <details>
-# <summary>Solution</summary>
-#
-# $4 d^2 = 2\, d\, d_{\mathrm{ff}}$ gives $d_{\mathrm{ff}} = 2d$. The work would be $8 d^2$ against $8 d^2 + 4 L d$: at no length, attention always does more.
-#
-# ```python
-# half = FeedForward(512, 1024).to("meta")
-# assert count(half) == count(big["attention"])
-# assert flops_per_token(half, 1) < flops_per_token(attend, 1)
-# ```
-#
-# </details>
-#
-# > **Exercise 6.4** (difficulty 3 of 5, 15 min). Replace the two convolutions by ones of kernel size 3 with padding 1. What does the Jacobian look like? How far does a position see?
-#
-# <details>
-# <summary>Solution</summary>
-#
-# A band: each convolution looks one position to each side, so two of them look two. It is not position-wise any more. It does not reach every position either, as attention does in one layer.
+# And two convolutions of kernel size 3 with padding 1? Each looks one position to each side, so the two look two: the Jacobian is a band.
 #
 # ```python
 # wide = nn.Sequential(nn.Conv1d(64, 256, 3, padding=1), nn.ReLU(),
@@ -772,7 +822,40 @@ plt.show()
 #
 # </details>
 #
-# > **Exercise 6.5** (difficulty 3 of 5, 15 min). Multiply a key and its bias by 10 and divide its value by 10. For which activation does the network stay the same function? What follows for reading "long keys are important"?
+# > **Exercise 6.5** (difficulty 3 of 5, 15 min, implement). Work out the slope of GELU from equation (6.4) and write it as a function: $z$ of any shape in, the slope at each entry out, without autograd. You need that $\Phi$ grows at the rate of the standard normal density, $\Phi'(z) = e^{-z^2/2} / \sqrt{2 \pi}$.
+
+# %% tags=["exercise"]
+def my_gelu_slope(z):
+    ...  # your code: return the slope, of the shape of z
+
+
+checks.gelu_slope(my_gelu_slope)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# A product has two terms in its derivative: $\operatorname{GELU}'(z) = \Phi(z) + z\, \Phi'(z)$.
+#
+# ```python
+# def my_gelu_slope(z):
+#     below = (1 + torch.erf(z / math.sqrt(2))) / 2              # the probability
+#     density = torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+#     return below + z * density
+# ```
+#
+# The first term alone would be between 0 and 1. The second makes the slope negative on the left and larger than 1 on the right. It changes sign where GELU is lowest, and it is largest at $z = \sqrt 2$, which is where the 1.129 of the chapter comes from:
+#
+# ```python
+# torch.testing.assert_close(my_gelu_slope(z.detach()), slope)
+# assert my_gelu_slope(torch.tensor(-0.7518)).abs() < 1e-4
+# root = torch.tensor(2.0, dtype=torch.float64).sqrt()
+# torch.testing.assert_close(my_gelu_slope(root), slope.max())
+# ```
+#
+# </details>
+#
+# > **Exercise 6.6** (difficulty 3 of 5, 15 min, prove). Multiply a key and its bias by 10 and divide its value by 10. For which activation does the network stay the same function? What follows for reading "long keys are important"?
 #
 # <details>
 # <summary>Solution</summary>
@@ -809,7 +892,18 @@ plt.show()
 # > **Misconception.** *"Its values store the facts the encoder knows."* That it can be written as keys and values is algebra, true for random weights. What the keys match has to be found out for each model.
 #
 # > **Misconception.** *"GELU is a smooth ReLU: it rises everywhere, and its units cannot die."* It falls left of $-0.75$, and at bias $-10$ its gradient is as good as gone.
+
+# %% [markdown]
+# ## Quiz
 #
+# Seven questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(6)
+
+# %% [markdown]
 # ## Summary
 #
 # - The feed-forward network is two linear maps with a bend between, the same at every position: two convolutions of kernel size 1. The Jacobian is the test.

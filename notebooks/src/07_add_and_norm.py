@@ -757,12 +757,29 @@ record("N38", "largest number, squares in float32", rms_norm(loud).float().abs()
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 7.1** (difficulty 1 of 5, 5 min). Compute LayerNorm of $(2, 4, 6, 8)$ with a pencil, for $\varepsilon = 0$. What is RMSNorm of the same row?
-#
+# Cells with `...` are for you. Write your answer over the dots and run the cell: the check below it says what it found. Every check is public, and you may try as often as you like.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 7.1** (difficulty 1 of 5, 5 min, predict). Compute LayerNorm of $(2, 4, 6, 8)$ with a pencil, for $\varepsilon = 0$, gain 1 and shift 0. What is its last number? A pocket calculator may take the root.
+
+# %% tags=["exercise"]
+answer = ...  # a number, to three digits
+checks.answer("7.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# The mean is 5, the variance 5: $(-3, -1, 1, 3)/\sqrt5$. The mean square is 30.
+# The mean is 5, the variance 5: $(-3, -1, 1, 3)/\sqrt5$.
+#
+# ```python
+# answer = 3 / math.sqrt(5)
+# ```
+#
+# RMSNorm of the same row divides by the root of the mean square, which is 30.
 #
 # ```python
 # row = torch.tensor([[2.0, 4.0, 6.0, 8.0]])
@@ -773,24 +790,39 @@ record("N38", "largest number, squares in float32", rms_norm(loud).float().abs()
 #
 # </details>
 #
-# > **Exercise 7.2** (difficulty 2 of 5, 10 min). What can LayerNorm give for $D = 1$, and what for $D = 2$? Think of the rank $D - 2$.
-#
+# > **Exercise 7.2** (difficulty 2 of 5, 15 min, implement). Write LayerNorm from memory, and this time the whole of equation (7.4) in one function. It takes `x` $(\ldots, D)$ with any number of axes before the last, `gain` and `bias` $(D)$ and a number `eps`, and returns a tensor of the shape of `x`. Torch's own norms do not count.
+
+# %% tags=["exercise"]
+def my_layer_norm(x, gain, bias, eps):
+    ...  # your code: return the normalised tokens, scaled and shifted
+
+
+checks.layer_norm(my_layer_norm)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# One number minus its mean is 0. Two numbers are as far from their mean as each other: only the sign of their difference is left, and no gradient passes.
+# ```python
+# def my_layer_norm(x, gain, bias, eps):
+#     variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+#     return (x - mean) / torch.sqrt(variance + eps) * gain + bias
+# ```
+#
+# `correction=0` divides by $D$; left out, it is $D - 1$. What remains of a token when $D$ is as small as 1 or 2? One number minus its mean is 0. Two numbers are as far from their mean as each other: only the sign of their difference is left. No gradient passes, as the rank $D - 2$ says.
 #
 # ```python
-# ten = torch.linspace(1.0, 10.0, 10)
-# assert layer_norm(ten.unsqueeze(-1)).abs().max() == 0
+# ten, one, zero = torch.linspace(1.0, 10.0, 10), torch.ones(()), torch.zeros(())
+# assert my_layer_norm(ten.unsqueeze(-1), one, zero, 1e-5).abs().max() == 0
 # pairs = torch.stack([ten, -ten], dim=-1)
-# torch.testing.assert_close(layer_norm(pairs), torch.sign(pairs), atol=1e-4, rtol=0)
-# assert jacobian(lambda v: layer_norm(v, eps=0.0), pairs[0]).abs().max() < 1e-12
+# out = my_layer_norm(pairs, one, zero, 1e-5)
+# torch.testing.assert_close(out, torch.sign(pairs), atol=1e-4, rtol=0)
+# assert jacobian(lambda v: my_layer_norm(v, one, zero, 0.0), pairs[0]).abs().max() < 1e-12
 # ```
 #
 # </details>
 #
-# > **Exercise 7.3** (difficulty 3 of 5, 15 min). Let all parts return zeros. What do $x + f(\operatorname{LN}(x))$, $\operatorname{LN}(x + f(x))$ and the frequent mistake $\operatorname{LN}(x) + f(\operatorname{LN}(x))$ give after 6 layers? Which two can this test not tell apart, and what would?
+# > **Exercise 7.3** (difficulty 3 of 5, 15 min, explore). Let all parts return zeros. What do $x + f(\operatorname{LN}(x))$, $\operatorname{LN}(x + f(x))$ and the frequent mistake $\operatorname{LN}(x) + f(\operatorname{LN}(x))$ give after 6 layers? Which two can this test not tell apart, and what would?
 #
 # <details>
 # <summary>Solution</summary>
@@ -818,7 +850,7 @@ record("N38", "largest number, squares in float32", rms_norm(loud).float().abs()
 #
 # </details>
 #
-# > **Exercise 7.4** (difficulty 3 of 5, 15 min). The expectation of dropout is the input. Let $z$ be a normalised token. Is the expectation of $\operatorname{LN}(\operatorname{drop}(z))$ again $z$? Measure it for $p = 0.5$ and explain the factor.
+# > **Exercise 7.4** (difficulty 3 of 5, 15 min, explore). The expectation of dropout is the input. Let $z$ be a normalised token. Is the expectation of $\operatorname{LN}(\operatorname{drop}(z))$ again $z$? Measure it for $p = 0.5$ and explain the factor.
 #
 # <details>
 # <summary>Solution</summary>
@@ -835,22 +867,62 @@ record("N38", "largest number, squares in float32", rms_norm(loud).float().abs()
 #
 # </details>
 #
-# > **Exercise 7.5** (difficulty 4 of 5, 25 min). Derive equation (7.5), then write LayerNorm's backward pass without autograd: from the gradient $u$ at the output, for gain 1. Compare.
-#
+# > **Exercise 7.5** (difficulty 3 of 5, 15 min, implement). Write RMSNorm as a function of `x` $(\ldots, D)$, `gain` $(D)$ and a number `eps`. The result has the shape and the dtype of `x`. Numbers near 300 in half precision must come out right. The class above squares and averages; here, start from the length of the token, $\lVert x \rVert$.
+
+# %% tags=["exercise"]
+def my_rms_norm(x, gain, eps):
+    ...  # your code: return a tensor of the shape and dtype of x
+
+
+checks.rms_norm(my_rms_norm)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# With $c = x - \mu$: $\partial c_i/\partial x_j = \delta_{ij} - 1/D$, and $\partial\sigma/\partial x_j = c_j/(D\sigma) = z_j/D$. Hence $\partial (c_i/\sigma)/\partial x_j = (\delta_{ij} - 1/D)/\sigma - c_i z_j/(D\sigma^2)$, which is (7.5) because $c_i/\sigma = z_i$. The matrix is symmetric, so the backward pass multiplies by it: subtract the mean of $u$, subtract $z$ times the mean of $uz$, divide by $\sigma$. No $D \times D$ matrix is needed.
+# The mean square is $\lVert x \rVert^2 / D$. Half precision is widened before the length is computed, and the result made narrow again.
+#
+# ```python
+# def my_rms_norm(x, gain, eps):
+#     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+#     length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+#     return (wide / torch.sqrt(length.square() / x.size(-1) + eps) * gain).to(x.dtype)
+# ```
+#
+# </details>
+#
+# > **Exercise 7.6** (difficulty 4 of 5, 25 min, implement). Derive equation (7.5). Then write LayerNorm's backward pass, for gain 1 and shift 0: from the token `x` $(\ldots, D)$ and the gradient `upstream` $(\ldots, D)$ at the output, return the gradient at `x`, $(\ldots, D)$. Autograd is switched off during the check. With $\varepsilon$, (7.5) still holds if $\sigma$ stands for $\sqrt{\sigma^2 + \varepsilon}$ everywhere. You need no $D \times D$ matrix.
+
+# %% tags=["exercise"]
+def my_layer_norm_backward(x, upstream, eps):
+    ...  # your code: return the gradient at x
+
+
+checks.layer_norm_backward(my_layer_norm_backward)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# With $c = x - \mu$: $\partial c_i/\partial x_j = \delta_{ij} - 1/D$, and $\partial\sigma/\partial x_j = c_j/(D\sigma) = z_j/D$. Hence $\partial (c_i/\sigma)/\partial x_j = (\delta_{ij} - 1/D)/\sigma - c_i z_j/(D\sigma^2)$, which is (7.5) because $c_i/\sigma = z_i$. The matrix is symmetric, so the backward pass multiplies by it: subtract the mean of the upstream gradient $u$, subtract $z$ times the mean of $uz$, divide by $\sigma$.
+#
+# ```python
+# def my_layer_norm_backward(x, upstream, eps):
+#     sigma = (x.var(dim=-1, correction=0, keepdim=True) + eps).sqrt()
+#     z = (x - x.mean(dim=-1, keepdim=True)) / sigma
+#     along_z = z * (upstream * z).mean(dim=-1, keepdim=True)
+#     return (upstream - upstream.mean(dim=-1, keepdim=True) - along_z) / sigma
+# ```
+#
+# On real tokens, in double precision:
 #
 # ```python
 # _ = torch.manual_seed(0)
-# rows = words[0].double().requires_grad_()
-# u = torch.randn_like(rows)
-# z = layer_norm(rows, eps=0.0)
-# expected, = torch.autograd.grad((z * u).sum(), rows)
-# sigma = rows.std(-1, correction=0, keepdim=True)
-# by_formula = (u - u.mean(-1, keepdim=True) - z * (u * z).mean(-1, keepdim=True)) / sigma
-# torch.testing.assert_close(by_formula, expected, atol=1e-10, rtol=0)
+# real = words[0].double().requires_grad_()
+# u = torch.randn_like(real)
+# expected, = torch.autograd.grad((layer_norm(real) * u).sum(), real)
+# by_hand = my_layer_norm_backward(real.detach(), u, 1e-5)
+# torch.testing.assert_close(by_hand, expected, atol=1e-10, rtol=0)
 # ```
 #
 # </details>
@@ -869,7 +941,18 @@ record("N38", "largest number, squares in float32", rms_norm(loud).float().abs()
 # > **Misconception.** *"After LayerNorm all numbers lie between -1 and 1."* $(1, 0, 0, 0)$ gives 1.73, and with $D$ numbers up to $\sqrt{D-1}$ is possible. Mean and variance are set, the shape is not, and gain and shift may change both again.
 #
 # > **Misconception.** *"Dropout changes nothing on average."* In the mean. The mean square grows, and after a normalisation the mean is another one too (exercise 7.4).
+
+# %% [markdown]
+# ## Quiz
 #
+# Seven questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(7)
+
+# %% [markdown]
 # ## Summary
 #
 # - A residual connection adds a change to a stream. The gradient then has a path on which nothing is multiplied; the other paths can still make it grow.

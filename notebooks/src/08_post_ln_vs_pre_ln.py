@@ -732,12 +732,29 @@ depth_explorer(measured, key="depth-explorer")
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 8.1** (difficulty 1 of 5, 5 min). A token is $(3, 1)$ and the only sub-layer doubles its input: $f(x) = 2x$. Compute Post-LN (8.1) and Pre-LN (8.2) by hand. Then do the same for $(30, 10)$. Which of the two forgets how long the token was?
-#
+# Cells with `...` are for you. Write your answer over the dots and run the cell: the check below it says what it found. Every check is public, and you may try as often as you like.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 8.1** (difficulty 1 of 5, 5 min, predict). A token is $(3, 1)$ and the only sub-layer doubles its input: $f(x) = 2x$. Compute Post-LN (8.1) and Pre-LN (8.2) by hand, for $\varepsilon = 0$. Then do the same for $(30, 10)$. Which of the two forgets how long the token was? Hand in the first number that Pre-LN makes of $(30, 10)$.
+
+# %% tags=["exercise"]
+answer = ...  # a whole number
+checks.answer("8.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
 # $\operatorname{LN}(3, 1) = (1, -1)$. Post-LN: $\operatorname{LN}(9, 3) = (1, -1)$, and the same for $(30, 10)$: it forgets. Pre-LN: $(3, 1) + (2, -2) = (5, -1)$, and $(32, 8)$.
+#
+# ```python
+# answer = 30 + 2 * 1
+# ```
+#
+# With the book's LayerNorm:
 #
 # ```python
 # token, norm = torch.tensor([3.0, 1.0]), LayerNorm(2)
@@ -749,12 +766,37 @@ depth_explorer(measured, key="depth-explorer")
 #
 # </details>
 #
-# > **Exercise 8.2** (difficulty 2 of 5, 10 min). Add one more LayerNorm behind a Post-LN stack, as `nn.TransformerEncoder(..., norm=nn.LayerNorm(d))` does. Does it change the output at initialisation? And once the weights of the last norm are no longer 1?
-#
+# > **Exercise 8.2** (difficulty 2 of 5, 20 min, implement). Write the layer from memory, in another way: it gets its parts ready-made. `MyEncoderLayer(attention, feed_forward, norm_1, norm_2, place)` is an `nn.Module`; the parts are four modules, `place` is `"pre"` or `"post"`. Call `attention(x, keep_mask)`, the other parts with `x` alone; `norm_1` belongs to attention. `forward(x, keep_mask=None)` takes `x` $(B, L, D)$ and a mask $(B, L)$, True = real token, and returns $(B, L, D)$. No dropout. Can you write a half only once and use it for both parts?
+
+# %% tags=["exercise"]
+class MyEncoderLayer(nn.Module):
+    ...  # your code: __init__(self, attention, feed_forward, norm_1, norm_2, place) and forward
+
+
+checks.encoder_layer(MyEncoderLayer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# A norm of a normalised token changes nothing (up to eps) as long as the last norm's weight is 1 and its bias 0. After training it is not, and then the extra norm is another function. A Post-LN stack has $2N$ norms, a Pre-LN stack $2N + 1$.
+# ```python
+# class MyEncoderLayer(nn.Module):
+#     def __init__(self, attention, feed_forward, norm_1, norm_2, place):
+#         super().__init__()
+#         self.attention, self.feed_forward = attention, feed_forward
+#         self.norm_1, self.norm_2, self.place = norm_1, norm_2, place
+#
+#     def half(self, x, part, norm, *mask):
+#         if self.place == "pre":
+#             return x + part(norm(x), *mask)
+#         return norm(x + part(x, *mask))
+#
+#     def forward(self, x, keep_mask=None):
+#         x = self.half(x, self.attention, self.norm_1, keep_mask)
+#         return self.half(x, self.feed_forward, self.norm_2)
+# ```
+#
+# Does one more norm behind a Post-LN stack change anything, as `nn.TransformerEncoder(..., norm=nn.LayerNorm(d))` has it? Not at the start: a norm of a normalised token changes nothing (up to eps) as long as the last norm's weight is 1 and its bias 0. After training it is not, and then the extra norm is another function. A Post-LN stack has $2N$ norms, a Pre-LN stack $2N + 1$.
 #
 # ```python
 # layers, x64, ids, keep = start_up(3, "post", seed=0)
@@ -767,27 +809,42 @@ depth_explorer(measured, key="depth-explorer")
 #
 # </details>
 #
-# > **Exercise 8.3** (difficulty 2 of 5, 15 min). Show equation (8.3) on a Pre-LN stack of 6 layers: collect everything that the twelve sub-layers return and add it to the input. (`register_forward_hook` sees what a module returns.)
-#
+# > **Exercise 8.3** (difficulty 2 of 5, 10 min, implement). All measurements of this chapter needed the size of gradients. Write the tool: `my_gradient_norms(model)` returns a dict with the norm of the gradient of every parameter, under its name in the model, once a backward pass is done. The norm is the root of the sum of all squares, as a plain number. A parameter that took no part in the loss has no gradient; leave it out. The gradients stay as they are.
+
+# %% tags=["exercise"]
+def my_gradient_norms(model):
+    ...  # your code: return {name: norm}
+
+
+checks.gradient_norms(my_gradient_norms)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
 # ```python
-# layers, x64, ids, keep = start_up(6, "pre", seed=0)
-# changes = []
-# for layer in layers:
-#     for part in (layer.attention, layer.feed_forward):
-#         part.register_forward_hook(lambda module, inputs, output: changes.append(output))
-# out = run(layers, x64, keep)[-1]
-# assert len(changes) == 12
-# torch.testing.assert_close(x64 + sum(changes), out)
+# def my_gradient_norms(model):
+#     found = {}
+#     for name, parameter in model.named_parameters():
+#         if parameter.grad is not None:
+#             found[name] = parameter.grad.square().sum().sqrt().item()
+#     return found
 # ```
 #
-# There is no such sum for Post-LN: each norm rescales all that was added before it.
+# It finds layers that are there but not used, which no loss will ever tell you:
+#
+# ```python
+# layers, x64, ids, keep = start_up(3, "post", seed=0)
+# loss_of(run(layers[:2], x64, keep)[-1], keep, ids).backward()
+# found = my_gradient_norms(layers)
+# assert {name.split(".")[0] for name in found} == {"0", "1"}
+# first, = norms_of([layers[0].feed_forward.w_2.weight])
+# assert math.isclose(found["0.feed_forward.w_2.weight"], first)
+# ```
 #
 # </details>
 #
-# > **Exercise 8.4** (difficulty 3 of 5, 15 min). Who makes the tokens alike? Silence attention (its $W_O$) in a Post-LN stack of 24 layers and look at the similarity of the tokens. Then silence the feed-forward network ($W_2$) instead.
+# > **Exercise 8.4** (difficulty 3 of 5, 15 min, explore). Who makes the tokens alike? Silence attention (its $W_O$) in a Post-LN stack of 24 layers and look at the similarity of the tokens. Then silence the feed-forward network ($W_2$) instead.
 #
 # <details>
 # <summary>Solution</summary>
@@ -808,7 +865,7 @@ depth_explorer(measured, key="depth-explorer")
 #
 # </details>
 #
-# > **Exercise 8.5** (difficulty 3 of 5, 15 min). A third place: $x \leftarrow x + \operatorname{LN}(f(x))$, the norm on the branch ([Liu et al. (2022)](../book/bibliography.md) use it in Swin V2). Predict the mean square after $N$ layers from that of the input, then measure it for $N = 24$.
+# > **Exercise 8.5** (difficulty 3 of 5, 15 min, explore). A third place: $x \leftarrow x + \operatorname{LN}(f(x))$, the norm on the branch ([Liu et al. (2022)](../book/bibliography.md) use it in Swin V2). Predict the mean square after $N$ layers from that of the input, then measure it for $N = 24$.
 #
 # <details>
 # <summary>Solution</summary>
@@ -827,7 +884,7 @@ depth_explorer(measured, key="depth-explorer")
 #
 # </details>
 #
-# > **Exercise 8.6** (difficulty 4 of 5, 25 min). [Liu et al. (2020)](../book/bibliography.md) blame not the gradients but the **amplification**: how much the output changes when all weights change a little. Add to every weight matrix noise of 0.1 % of its standard deviation. By how many times 0.1 % does the normalised output change, for 24 layers of each kind?
+# > **Exercise 8.6** (difficulty 4 of 5, 25 min, explore). [Liu et al. (2020)](../book/bibliography.md) blame not the gradients but the **amplification**: how much the output changes when all weights change a little. Add to every weight matrix noise of 0.1 % of its standard deviation. By how many times 0.1 % does the normalised output change, for 24 layers of each kind?
 #
 # <details>
 # <summary>Solution</summary>
@@ -865,7 +922,18 @@ depth_explorer(measured, key="depth-explorer")
 # > **Misconception.** *"Post-LN keeps the tokens more diverse."* In a deep stack at initialisation it is the other way round.
 #
 # > **Misconception.** *"To get Pre-LN, move the norm inside the layer."* And add one at the end of the stack, and leave the stream alone: $\operatorname{LN}(x) + f(\operatorname{LN}(x))$ is not Pre-LN.
+
+# %% [markdown]
+# ## Quiz
 #
+# Seven questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(8)
+
+# %% [markdown]
 # ## Summary
 #
 # - Post-LN normalises the sum, Pre-LN the input of the branch. Paper and figure show the first, much code the second; the parameters have the same names and shapes and load into each other without an error.

@@ -865,12 +865,29 @@ for damage in (share_layers, plain_list, no_mask, no_positions):
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 9.1** (difficulty 1 of 5, 5 min). With the sizes above ($V = 30\,000$, $d = 256$, $d_{ff} = 1024$), how many layers does it take until the layers hold more parameters than the table?
-#
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 9.1** (difficulty 1 of 5, 5 min, predict). With the sizes above ($V = 30\,000$, $d = 256$, $d_{ff} = 1024$), how many layers does it take until the layers hold more parameters than the table?
+
+# %% tags=["exercise"]
+answer = ...  # a whole number
+checks.answer("9.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# A layer holds 789,760 parameters, biases included, and the table 7,680,000: ten layers.
+# A layer holds 789,760 parameters, biases included, and the table 7,680,000.
+#
+# ```python
+# answer = math.ceil(30_000 * 256 / (4 * 256**2 + 2 * 256 * 1024 + 9 * 256 + 1024))
+# ```
+#
+# Nine layers fall short, ten are more:
 #
 # ```python
 # per_layer = count(big["post"].encoder.layers[0])
@@ -880,44 +897,110 @@ for damage in (share_layers, plain_list, no_mask, no_positions):
 #
 # </details>
 #
-# > **Exercise 9.2** (difficulty 2 of 5, 10 min). Write one test that `Independent` passes and both wrong stacks fail, without using the size of a layer as a number you know.
-#
+# > **Exercise 9.2** (difficulty 2 of 5, 15 min, implement). Formula (9.2) is not the whole truth. Write a function that gives the **exact** number of parameters of `TransformerEncoder(vocab_size, d_model, n_heads, d_ff, n_layers)` as this chapter builds it by default: Pre-LN, sinusoidal positions, biases in all linear maps. It takes the five numbers in this order and returns a whole number, by arithmetic: build no model.
+
+# %% tags=["exercise"]
+def my_parameters(vocab_size, d_model, n_heads, d_ff, n_layers):
+    ...  # your code: return a whole number
+
+
+checks.encoder_parameters(my_parameters)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# Count what one more layer adds. It must be exactly one layer; in both wrong stacks it is nothing.
+# ```python
+# def my_parameters(vocab_size, d_model, n_heads, d_ff, n_layers):
+#     attention = 4 * (d_model + 1) * d_model
+#     feed_forward = (d_model + 1) * d_ff + (d_ff + 1) * d_model
+#     norm = 2 * d_model
+#     return vocab_size * d_model + n_layers * (attention + feed_forward + 2 * norm) + norm
+# ```
+#
+# A linear map with a bias has one row more than its matrix. The number of heads does not occur, and the last term is the final norm.
+#
+# ```python
+# assert my_parameters(V, d, 8, d_ff, N) == my_parameters(V, d, 1, d_ff, N) == count(big["pre"])
+# ```
+#
+# </details>
+#
+# > **Exercise 9.3** (difficulty 2 of 5, 15 min, implement). Some models pool twice. Write a function that takes `h` $(B, L, D)$ and `keep_mask` $(B, L)$, bool, True = real token, and returns $(B, 2D)$: the mean over the real tokens, and beside it their maximum. Padding may stand anywhere and may hold large numbers. A row without any real token gives zeros.
+
+# %% tags=["exercise"]
+def my_mean_and_max(h, keep_mask):
+    ...  # your code: return a tensor (B, 2 D)
+
+
+checks.mean_and_max(my_mean_and_max)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_mean_and_max(h, keep_mask):
+#     gone = ~keep_mask.unsqueeze(-1)                            # (B, L, 1)
+#     n = keep_mask.sum(dim=1, keepdim=True)                     # (B, 1)
+#     mean = h.masked_fill(gone, 0.0).sum(dim=1) / n.clamp(min=1)
+#     largest = h.masked_fill(gone, -math.inf).amax(dim=1)       # (B, D)
+#     return torch.cat([mean, largest.masked_fill(n == 0, 0.0)], dim=-1)
+# ```
+#
+# What is neutral depends on the operation: 0 changes no sum, but it can be the largest number of all; $-\infty$ changes no maximum. (Chapter 04 used it for the same reason.)
+#
+# ```python
+# both = torch.cat([masked_mean(h, keep_mask), masked_max(h, keep_mask)], dim=-1)
+# torch.testing.assert_close(my_mean_and_max(h, keep_mask), both)
+# ```
+#
+# </details>
+#
+# > **Exercise 9.4** (difficulty 3 of 5, 20 min, implement). Write the stack from memory, for layers of any kind. The class is made from three things: `make_layer()`, which makes a **new** layer with weights of its own each time it is called; `n_layers`; and `final_norm`, a module, or `None` where there is none. Its `forward` takes `x` $(B, L, D)$ and a `keep_mask` $(B, L)$ or `None`, True = real token, and returns $(B, L, D)$. A layer is called as `layer(x, keep_mask)`. The check looks at the output, and counts the parameters that the module knows of.
+
+# %% tags=["exercise"]
+class MyStack(nn.Module):
+    def __init__(self, make_layer, n_layers, final_norm=None):
+        super().__init__()
+        ...  # your code
+
+    def forward(self, x, keep_mask=None):
+        ...  # your code: return a tensor (B, L, D)
+
+
+checks.encoder_stack(MyStack)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# class MyStack(nn.Module):
+#     def __init__(self, make_layer, n_layers, final_norm=None):
+#         super().__init__()
+#         self.layers = nn.ModuleList(make_layer() for _ in range(n_layers))
+#         self.final_norm = nn.Identity() if final_norm is None else final_norm
+#
+#     def forward(self, x, keep_mask=None):
+#         for layer in self.layers:
+#             x = layer(x, keep_mask)
+#         return self.final_norm(x)
+# ```
+#
+# `nn.Sequential` would register the layers as well, but it hands only one thing from layer to layer, and the mask is lost. A test that finds both wrong stacks of this chapter without knowing the size of a layer counts what one more layer adds:
 #
 # ```python
 # def grows_by_one_layer(make):
 #     return count(make(4)) - count(make(3)) == count(make_layer())
 #
-# assert [grows_by_one_layer(m) for m in (Times, PlainList, Independent)] == [False, False, True]
+# stacks = (Times, PlainList, Independent, lambda n: MyStack(make_layer, n))
+# assert [grows_by_one_layer(m) for m in stacks] == [False, False, True, True]
 # ```
 #
 # </details>
 #
-# > **Exercise 9.3** (difficulty 2 of 5, 10 min). Draw the weights of torch's three layers anew so that they differ, without touching LayerNorms and biases. Check that they do.
-#
-# <details>
-# <summary>Solution</summary>
-#
-# Every matrix anew, everything with one axis left alone. Note that torch's packed projection gets another Xavier bound than three separate ones (chapter 03); `chunk` treats them as three.
-#
-# ```python
-# with torch.no_grad():
-#     for name, p in theirs.named_parameters():
-#         if p.dim() == 2:
-#             for part in p.chunk(3) if "in_proj" in name else [p]:
-#                 nn.init.xavier_uniform_(part)
-# one, three = theirs.layers[0].linear1.weight, theirs.layers[2].linear1.weight
-# assert not torch.equal(one, three)
-# packed = theirs.layers[0].self_attn.in_proj_weight
-# assert abs(packed.std() * math.sqrt(64) - 1) < 0.05
-# ```
-#
-# </details>
-#
-# > **Exercise 9.4** (difficulty 3 of 5, 15 min). Padding at the **left** shifts the sentence to later positions. Which poolings of the model give the same vector as with padding at the right, with sinusoids, and with `positions=None`?
+# > **Exercise 9.5** (difficulty 3 of 5, 15 min, explore). Padding at the **left** shifts the sentence to later positions. Which poolings of the model give the same vector as with padding at the right, with sinusoids, and with `positions=None`?
 #
 # <details>
 # <summary>Solution</summary>
@@ -937,28 +1020,7 @@ for damage in (share_layers, plain_list, no_mask, no_positions):
 #
 # </details>
 #
-# > **Exercise 9.5** (difficulty 3 of 5, 15 min). Learned positions are parameters. What happens to the round trip between two values of `max_len`, and how many parameters come with `max_len=512` and $d = 64$?
-#
-# <details>
-# <summary>Solution</summary>
-#
-# The table of positions is in the state dict, with one row per position, and a table of another size is refused. It holds $512 \cdot 64$ numbers.
-#
-# ```python
-# def learned(max_len):
-#     return TransformerEncoder(len(vocabulary), 64, 4, 128, 3, max_len, positions="learned")
-#
-# assert count(learned(512)) - count(model) == 512 * 64
-# try:
-#     learned(10).load_state_dict(learned(512).state_dict())
-#     raise AssertionError("it should have been refused")
-# except RuntimeError as error:
-#     assert "size mismatch" in str(error)
-# ```
-#
-# </details>
-#
-# > **Exercise 9.6** (difficulty 4 of 5, 20 min). Sharing on purpose: what is the gradient of a weight that three layers share, compared with the gradients in three separate layers of equal values? Guess, then check with `Times` and `Independent`.
+# > **Exercise 9.6** (difficulty 4 of 5, 20 min, explore). Sharing on purpose: what is the gradient of a weight that three layers share, compared with the gradients in three separate layers of equal values? Guess, then check with `Times` and `Independent`.
 #
 # <details>
 # <summary>Solution</summary>
@@ -990,7 +1052,18 @@ for damage in (share_layers, plain_list, no_mask, no_positions):
 # > **Misconception.** *"Padded positions of the output are zero."* In the fast path of torch's Post-LN stack they are. In its other modes, and in our model, they hold vectors as long as the real ones.
 #
 # > **Misconception.** *"If it can overfit one batch, it is right."* Four wrong models did.
+
+# %% [markdown]
+# ## Quiz
 #
+# Eight questions on what is easily mistaken in this chapter.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(9)
+
+# %% [markdown]
 # ## Summary
 #
 # - The first layer compares words, the later ones compare words in their sentence.

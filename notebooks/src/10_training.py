@@ -908,27 +908,29 @@ assert by_letter > letter_alone + 0.05
 #
 # ## Exercises
 #
-# > **Exercise 10.1** (difficulty 1 of 5, 5 min). What is the peak of (10.1) for $d_\text{model} = 256$ and 4000 steps of warm-up? By what factor does it change if the warm-up becomes four times longer?
-#
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 10.1** (difficulty 1 of 5, 10 min, predict). Somebody ends the model with a softmax and gives the result to the cross-entropy, which applies its own. Two classes, and the model is perfect: it says $(1, 0)$, and the first class is right. What is the loss?
+
+# %% tags=["exercise"]
+answer = ...  # a number, to two digits
+checks.answer("10.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# $(256 \cdot 4000)^{-1/2} \approx 9.9 \cdot 10^{-4}$. Four times the warm-up, half the peak.
+# It cannot get any lower than this:
 #
 # ```python
-# peak = noam_rate(4000, 256, 4000)
-# assert math.isclose(peak, 9.88e-4, rel_tol=1e-2)
-# assert math.isclose(noam_rate(16000, 256, 16000), peak / 2)
+# answer = -math.log(math.exp(1) / (math.exp(1) + math.exp(0)))
 # ```
 #
-# </details>
-#
-# > **Exercise 10.2** (difficulty 2 of 5, 10 min). Somebody ends the model with a softmax and gives the result to the cross-entropy, which applies its own. Two classes, and the model is perfect: it says $(1, 0)$. What is the loss?
-#
-# <details>
-# <summary>Solution</summary>
-#
-# $-\ln\frac{e^1}{e^1 + e^0} = \ln(1 + e^{-1}) \approx 0.31$, and it cannot get any lower. A loss that stops at a strange height is a symptom.
+# That is $\ln(1 + e^{-1}) \approx 0.31$. A loss that stops at a strange height is a symptom; with logits it would go to 0.
 #
 # ```python
 # floor = classification_loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0])).item()
@@ -938,47 +940,69 @@ assert by_letter > letter_alone + 0.05
 #
 # </details>
 #
-# > **Exercise 10.3** (difficulty 2 of 5, 10 min). What happens without `optimizer.zero_grad()`? Call `backward` twice for the same batch and look at the gradient.
-#
+# > **Exercise 10.2** (difficulty 2 of 5, 15 min, implement). Give the paper's schedule a peak of one's own choice. The function takes `step`, counted from 1, the `peak`, and the number `warmup` of steps, at least 1; it returns the rate. The rate rises in a straight line and is exactly `peak` at `step == warmup`; afterwards it falls as $t^{-1/2}$, without a jump. The width of the model does not occur.
+
+# %% tags=["exercise"]
+def my_rate(step, peak, warmup):
+    ...  # your code: return a number
+
+
+checks.warmup_rate(my_rate)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# The gradients add up. The second step would use the sum of the first and the second batch, the third the sum of three.
+# ```python
+# def my_rate(step, peak, warmup):
+#     return peak * min(step / warmup, math.sqrt(warmup / step))
+# ```
+#
+# Both sides of the minimum are 1 at $t = w$. It is (10.1) with another height:
 #
 # ```python
-# model = make(plain, dropout=0.0)
-# norms = []
-# for _ in range(2):
-#     F.cross_entropy(model(one_ids), one_labels).backward()
-#     norms.append(clip_gradients(model, max_norm=None))
-# assert math.isclose(norms[1], 2 * norms[0], rel_tol=1e-4)
+# for t in (1, 50, 100, 101, 400, 5000):
+#     scaled = 3e-3 * noam_rate(t, 64, 100) / noam_rate(100, 64, 100)
+#     assert math.isclose(my_rate(t, 3e-3, 100), scaled)
+# assert math.isclose(my_rate(400, 3e-3, 100), 3e-3 / 2)
 # ```
 #
 # </details>
 #
-# > **Exercise 10.4** (difficulty 3 of 5, 15 min). A batch of 32 does not fit into memory. Compute its gradient from one part of 24 and one of 8 sentences. Why is the mean of the two losses wrong?
-#
+# > **Exercise 10.3** (difficulty 2 of 5, 15 min, implement). Write the accuracy per token. `batches` is a list of pairs: `logits` $(B, L, C)$ and `targets` $(B, L)$, where $B$ and $L$ may differ from batch to batch. A target equal to the number `ignore` counts for nothing. The function returns the share of right tokens among all that count, over all batches, and 0 where nothing counts.
+
+# %% tags=["exercise"]
+def my_accuracy(batches, ignore):
+    ...  # your code: return a number
+
+
+checks.token_accuracy(my_accuracy)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# Each part's loss is a mean over its own sentences. Weighted by 24/32 and 8/32 they give the mean over all; the plain mean would count the 8 three times as much.
+# ```python
+# def my_accuracy(batches, ignore):
+#     right = seen = 0
+#     for logits, targets in batches:
+#         real = targets != ignore                               # (B, L)
+#         right += (logits.argmax(dim=-1) == targets)[real].sum().item()
+#         seen += real.sum().item()
+#     return right / max(seen, 1)
+# ```
+#
+# Two sums, one division at the very end. It agrees with the two batches of the chapter:
 #
 # ```python
-# def gradient(parts, shares):
-#     model = make(plain, dropout=0.0)
-#     for part, share in zip(parts, shares):
-#         (share * F.cross_entropy(model(one_ids[part]), one_labels[part])).backward()
-#     return torch.cat([p.grad.flatten() for p in model.parameters()])
-#
-# whole = gradient([slice(0, 32)], [1])
-# parts = [slice(0, 24), slice(24, 32)]
-# torch.testing.assert_close(gradient(parts, [24 / 32, 8 / 32]), whole, atol=1e-5, rtol=0)
-# assert (gradient(parts, [1 / 2, 1 / 2]) - whole).norm() > 0.05 * whole.norm()
+# said_twice = [(F.one_hot(said, 3).float(), targets)
+#               for targets in (torch.tensor([[1] + [IGNORE] * 9]), torch.full((1, 10), 2))]
+# assert math.isclose(my_accuracy(said_twice, IGNORE), 1 / 11)
 # ```
 #
 # </details>
 #
-# > **Exercise 10.5** (difficulty 3 of 5, 15 min). How far does the rival have to look? Try windows of one and of two words on either side.
+# > **Exercise 10.4** (difficulty 3 of 5, 15 min, explore). How far does the rival have to look? Try windows of one and of two words on either side.
 #
 # <details>
 # <summary>Solution</summary>
@@ -993,20 +1017,72 @@ assert by_letter > letter_alone + 0.05
 #
 # </details>
 #
-# > **Exercise 10.6** (difficulty 2 of 5, 10 min). Measure a model whose dropout was left on. Which is larger, its loss with dropout or without?
-#
+# > **Exercise 10.5** (difficulty 3 of 5, 15 min, implement). Clip by hand, without `nn.utils`. The function takes `gradients`, a list of finite tensors of any shapes, and `max_norm`. It returns a list of the clipped gradients and the norm that all of them had together **before** clipping. The given tensors stay as they are, and gradients that are all 0 come back as zeros.
+
+# %% tags=["exercise"]
+def my_clip(gradients, max_norm):
+    ...  # your code: return a list of tensors, a number
+
+
+checks.clip_gradients(my_clip)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# With dropout it is larger. Forgetting `eval()` makes a model look worse than it is; forgetting `train()` afterwards switches dropout off for the rest of the training. That is why `evaluate` restores what it found.
+# ```python
+# def my_clip(gradients, max_norm):
+#     norm = math.sqrt(sum(g.square().sum().item() for g in gradients))
+#     factor = max_norm / norm if norm > max_norm else 1.0
+#     return [g * factor for g in gradients], norm
+# ```
+#
+# One factor for all of them: the step keeps its direction and only gets shorter.
 #
 # ```python
-# model = make(ending_words, pooling="first", dropout=0.3)
-# _ = fit(model, end_ids[0][:3000], train_labels[:3000], epochs=3)
-# ids = pad_batch(end_ids[0][:1000])
-# with torch.no_grad():
-#     left_on = classification_loss(model(ids), train_labels[:1000]).item()
-# assert model.training and left_on > evaluate(model, [(ids, train_labels[:1000])])["loss"]
+# before = [torch.tensor([3.0, 0.0]), torch.tensor([[4.0]])]
+# after, norm = my_clip(before, 1.0)
+# assert norm == 5 and torch.cat([g.flatten() for g in after]).allclose(torch.tensor([0.6, 0, 0.8]))
+# ```
+#
+# </details>
+#
+# > **Exercise 10.6** (difficulty 4 of 5, 25 min, implement). A batch of 32 does not fit into memory, one part of 24 and one of 8 do. Write **one** step of training for a batch that comes in parts. `parts` is a list of pairs, the inputs and the labels $(n,)$ of a part; `model(inputs)` gives logits $(n, C)$. The weights should move as if the cross-entropy had been the mean over all examples at once, whatever gradients there were before, and no two parts may be in memory together. The function returns that mean, as a number.
+
+# %% tags=["exercise"]
+def my_step(model, parts, optimizer):
+    ...  # your code: return the loss
+
+
+checks.accumulated_step(my_step)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_step(model, parts, optimizer):
+#     n = sum(len(labels) for _, labels in parts)
+#     optimizer.zero_grad()
+#     total = 0.0
+#     for inputs, labels in parts:
+#         loss = F.cross_entropy(model(inputs), labels) * len(labels) / n
+#         loss.backward()
+#         total += loss.item()
+#     optimizer.step()
+#     return total
+# ```
+#
+# `backward` adds to the gradients, which is a nuisance from step to step and a service within one. Each part's loss is a mean over its own sentences; weighted by 24/32 and 8/32 they give the mean over all. The plain mean of the two would count the 8 three times as much.
+#
+# ```python
+# whole, halves = (make(plain, dropout=0.0) for _ in range(2))
+# parts = [(one_ids[:24], one_labels[:24]), (one_ids[24:], one_labels[24:])]
+# losses = [f(m, *data, torch.optim.SGD(m.parameters(), lr=0.1)) for f, m, data in
+#           ((update, whole, (one_ids, one_labels)), (my_step, halves, (parts,)))]
+# assert math.isclose(*losses, rel_tol=1e-5)
+# for a, b in zip(whole.parameters(), halves.parameters()):
+#     torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 # ```
 #
 # </details>
@@ -1025,7 +1101,18 @@ assert by_letter > letter_alone + 0.05
 # > **Misconception.** *"Dropout and weight decay cure overfitting."* On 500 sentences neither moved the best validation loss much. Stopping early kept it, more data lowered it by a third and more.
 #
 # > **Misconception.** *"A transformer beats simple models."* It beat a bag of words where order matters, tied with it where order does not, and needed help to come level with a window of a few words.
+
+# %% [markdown]
+# ## Quiz
 #
+# Eight questions on what is easily mistaken in this chapter.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(10)
+
+# %% [markdown]
 # ## Summary
 #
 # - Rivals come first: majority, a bag, a window. They cost a second.

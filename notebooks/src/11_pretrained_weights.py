@@ -211,7 +211,7 @@ print(naive_name("encoder.layer.0.output.LayerNorm.bias"))
 print(naive_name("encoder.layer.0.attention.output.LayerNorm.bias"))
 
 # %% [markdown]
-# The second result is nonsense, because one name is contained in the other. Worse can happen: all four attention matrices have the same shape. Exercise 11.1 swaps query and key, and **nothing complains**.
+# The second result is nonsense, because one name is contained in the other. Worse can happen: all four attention matrices have the same shape. Exercise 11.3 swaps query and key, and **nothing complains**.
 #
 # So no guessing by patterns, but a table with every name in full; and what is not in the table must be left out by name or is an error.
 
@@ -1020,7 +1020,64 @@ expect(probe - bag[1200], 0.03, 0.2)
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 11.1** (difficulty 2 of 5, 10 min). Swap query and key in the table of names. What complains? How large is the error in the last layer? Why is there one at all, when $q \cdot k = k \cdot q$?
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh inputs and says what it found.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 11.1** (difficulty 1 of 5, 5 min, predict). BERT also comes in a large size, with 24 layers. How many tensors must its file hold for our encoder? The pooler and whatever else stands behind the encoder do not count.
+
+# %% tags=["exercise"]
+answer = ...  # a whole number
+checks.answer("11.1", answer)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# answer = 5 + 24 * 2 * (4 + 2 + 2)
+# ```
+#
+# A layer has four maps in attention, two in the feed-forward network and two norms, each with a weight and a bias: 16. The entrance adds three tables, and a norm with weight and bias. Widths and heads play no part.
+#
+# ```python
+# assert len(bert_shapes({**tiny_config, "num_hidden_layers": 24})) == 389
+# assert len(bert_names(24)) == 389
+# ```
+#
+# </details>
+#
+# > **Exercise 11.2** (difficulty 2 of 5, 10 min, implement). Write `my_cosines(a, b)` for `a` (m, D) and `b` (n, D): the cosine of every row of `a` with every row of `b`, (m, n). Rows may have any length except 0. Do it without `F.normalize` and `F.cosine_similarity`.
+
+# %% tags=["exercise"]
+def my_cosines(a, b):
+    ...  # your code: return (m, n)
+
+
+checks.cosine_similarity(my_cosines)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_cosines(a, b):
+#     lengths = a.norm(dim=-1, keepdim=True) * b.norm(dim=-1)    # (m, 1) * (n,) = (m, n)
+#     return a @ b.T / lengths
+# ```
+#
+# Dividing the products by both lengths is the same as bringing both sides to length 1 first. In a search it pays to do the latter, once, when the texts are stored.
+#
+# ```python
+# doubled = my_cosines(2 * word_vectors, 3 * definition_vectors)
+# torch.testing.assert_close(doubled, word_vectors @ definition_vectors.T, atol=1e-5, rtol=0)
+# ```
+#
+# </details>
+#
+# > **Exercise 11.3** (difficulty 2 of 5, 15 min, break). Two changes to the model. Swap query and key in every layer; what complains, and how large is the error in the last layer? Why is there one at all, when $q \cdot k = k \cdot q$? Then put all weights through float16, as many checkpoints are stored: how large is that error beside those of the four forgotten details?
 #
 # <details>
 # <summary>Solution</summary>
@@ -1036,14 +1093,7 @@ expect(probe - bag[1200], 0.03, 0.2)
 # expect(sentence_cosine(turned, right), 0.0, 0.5)
 # ```
 #
-# </details>
-#
-# > **Exercise 11.2** (difficulty 2 of 5, 10 min). Many checkpoints are stored in float16, at half the size. How large is the error when all weights go through float16, compared with the four forgotten details?
-#
-# <details>
-# <summary>Solution</summary>
-#
-# It is of the size of the eps and GELU errors. So a test of the **code** must use float32 weights: with rounded ones on one side it could not tell a forgotten detail from the rounding.
+# Float16 costs about as much as a wrong eps or GELU. So a test of the **code** must use float32 weights: with rounded ones on one side it could not tell a forgotten detail from the rounding.
 #
 # ```python
 # rounded = hidden_states(copy.deepcopy(model).half().float(), ids)[0]
@@ -1055,23 +1105,7 @@ expect(probe - bag[1200], 0.03, 0.2)
 #
 # </details>
 #
-# > **Exercise 11.3** (difficulty 3 of 5, 10 min). The longest piece first is a rule, not a search. Find a vocabulary and a word for which it gives `[UNK]` although the word could be cut.
-#
-# <details>
-# <summary>Solution</summary>
-#
-# The longest beginning must lead into a dead end. In a real vocabulary the single characters with and without `##` prevent that, as long as the character itself is known.
-#
-# ```python
-# special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-# dead_end = WordPiece([*special, "ab", "abc", "##cd"])
-# assert dead_end.tokenize("abcd") == ["[UNK]"]              # abc, and then d is unknown
-# assert WordPiece([*special, "ab", "##cd"]).tokenize("abcd") == ["ab", "##cd"]
-# ```
-#
-# </details>
-#
-# > **Exercise 11.4** (difficulty 2 of 5, 10 min). Use the vector of `[CLS]` instead of the mean for the six sentences and their rewordings. Are the right ones still nearest? By what margin?
+# > **Exercise 11.4** (difficulty 2 of 5, 10 min, explore). Use the vector of `[CLS]` instead of the mean for the six sentences and their rewordings. Are the right ones still nearest? By what margin?
 #
 # <details>
 # <summary>Solution</summary>
@@ -1099,23 +1133,87 @@ expect(probe - bag[1200], 0.03, 0.2)
 #
 # </details>
 #
-# > **Exercise 11.5** (difficulty 2 of 5, 10 min). Give the model a text of 600 words. What happens, and what with `cut=True`? Show that the end of the text no longer matters then.
-#
+# > **Exercise 11.5** (difficulty 3 of 5, 15 min, implement). WordPiece from memory, and by recursion if you like: write `my_pieces(word, known)` for one cleaned word (a `str`, at least one letter) and a `set` of pieces. It returns a list of `str`: the longest piece that fits the beginning, then the longest that continues it, and so on; pieces that continue a word are known, and returned, with `##` in front. Where nothing fits, the whole word is `["[UNK]"]`. Afterwards, find a vocabulary and a word for which this gives `[UNK]` although the word could be cut.
+
+# %% tags=["exercise"]
+def my_pieces(word, known):
+    ...  # your code: return a list of str
+
+
+checks.word_pieces(my_pieces)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# There are 512 learned positions and no 513th, so the tokeniser refuses. Cutting is allowed only when one asks for it, because it loses text without a trace.
+# ```python
+# def my_pieces(word, known):
+#     def cut(rest, mark):
+#         if not rest:
+#             return []
+#         ends = range(len(rest), 0, -1)
+#         end = next((e for e in ends if mark + rest[:e] in known), None)
+#         if end is None:
+#             return None                                # nothing fits, and that holds for the word
+#         more = cut(rest[end:], "##")
+#         return None if more is None else [mark + rest[:end], *more]
+#
+#     return cut(word, "") or ["[UNK]"]
+# ```
+#
+# The longest piece first is a rule, not a search. So the longest beginning may lead into a dead end, and the rule does not go back. In a real vocabulary the single characters with and without `##` prevent that, as long as the character itself is known.
 #
 # ```python
-# long = "the dog bites the man . " * 100
-# try:
-#     embed_texts(model, tokenizer, [long])
-#     raise AssertionError("a text that is too long was taken")
-# except ValueError as error:
-#     assert "max_len=512" in str(error)
-# ends = [long + "all of this is false", long + "all of this is true"]
-# a, b = embed_texts(model, tokenizer, ends, cut=True)
-# torch.testing.assert_close(a, b)
+# assert my_pieces("abcd", {"ab", "abc", "##cd"}) == ["[UNK]"]    # abc, and then d is unknown
+# assert my_pieces("abcd", {"ab", "##cd"}) == ["ab", "##cd"]
+# assert all(my_pieces(word, tokenizer.ids) == cut[word] for word in words[:200])
+# ```
+#
+# </details>
+#
+# > **Exercise 11.6** (difficulty 3 of 5, 20 min, implement). To **save** a model for others one needs the names the other way round. Write `my_checkpoint_name(name)`: for the name of one of our encoder's parameters it returns BERT's, so `encoder.layers.3.norm_2.bias` gives `encoder.layer.3.output.LayerNorm.bias`. It must know all parts of a layer, any number of layers, and the five names of the entrance. Write your own table; all names stand in `EMBEDDING_NAMES` and `LAYER_NAMES` above.
+
+# %% tags=["exercise"]
+def my_checkpoint_name(name):
+    ...  # your code: return a str
+
+
+checks.checkpoint_name(my_checkpoint_name)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_checkpoint_name(name):
+#     table = {
+#         "embedding.tokens": "embeddings.word_embeddings",
+#         "embedding.positions": "embeddings.position_embeddings",
+#         "types": "embeddings.token_type_embeddings",
+#         "embedding_norm": "embeddings.LayerNorm",
+#         "attention.w_q": "attention.self.query",
+#         "attention.w_k": "attention.self.key",
+#         "attention.w_v": "attention.self.value",
+#         "attention.w_o": "attention.output.dense",
+#         "norm_1": "attention.output.LayerNorm",
+#         "feed_forward.w_1": "intermediate.dense",
+#         "feed_forward.w_2": "output.dense",
+#         "norm_2": "output.LayerNorm",
+#     }
+#     part, kind = name.rsplit(".", 1)                   # kind is weight or bias
+#     front = ""
+#     if part.startswith("encoder.layers."):
+#         _, _, number, part = part.split(".", 3)
+#         front = f"encoder.layer.{number}."
+#     return f"{front}{table[part]}.{kind}"
+# ```
+#
+# A table with every part in full, as before: no name is found by replacing a piece of another one. The way there and back is the best check.
+#
+# ```python
+# assert all(my_checkpoint_name(ours) == theirs for theirs, ours in bert_names(12).items())
+# saved = {my_checkpoint_name(name): w for name, w in model.state_dict().items() if name in parameters}
+# assert all(torch.equal(saved[name], weights[name]) for name in names)
 # ```
 #
 # </details>
@@ -1132,7 +1230,18 @@ expect(probe - bag[1200], 0.03, 0.2)
 # > **Misconception.** *"A difference of 0.001 is rounding."* Rounding was below 0.00001 here. A difference of 0.001 was GELU or eps.
 #
 # > **Misconception.** *"A high cosine means that two texts say the same."* Most of our five sentences were nearer to their opposite than to one that says the same.
+
+# %% [markdown]
+# ## Quiz
 #
+# Eight questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(11)
+
+# %% [markdown]
 # ## Summary
 #
 # - A checkpoint is a list of names and numbers. From the config follow all shapes; every name needs a partner or a reason to be left out.

@@ -596,42 +596,101 @@ expect(full - plain, 0.1, 0.3)
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 12.1** (difficulty 1 of 5, 5 min). Which head looks most at `[SEP]`, and how much? Is it an exception?
-#
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh inputs and says what it found.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 12.1** (difficulty 1 of 5, 5 min, predict). A head puts 0.6 of a word's attention on `[CLS]` and 0.4 on the words. What `[CLS]` sends has length 0.5, what each word sends has length 3. By weight times norm, what share of the effect comes from `[CLS]`?
+
+# %% tags=["exercise"]
+answer = ...  # a number from 0 to 1, to three digits
+checks.answer("12.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# One head puts about a quarter there, the next about half as much. For the others `[SEP]` is no sink.
+# ```python
+# answer = 0.6 * 0.5 / (0.6 * 0.5 + 0.4 * 3)
+# ```
+#
+# A fifth, where the map shows three fifths. How the 0.4 are divided among the words makes no difference here, because all send equally long vectors. In MiniLM the lengths lie as far apart:
 #
 # ```python
-# (n, h, most), *others = strongest(shares["[SEP]"], 5)
-# print(n, h, f"{most:.2f}", [f"{v:.2f}" for *_, v in others])
-# assert not real or 0.2 <= most <= 0.35
-# assert not real or 0.08 <= others[0][2] <= 0.18
+# assert abs(answer - 0.2) < 1e-6
+# expect((norm_word / norm_cls).min(), 3, 10)
 # ```
 #
 # </details>
 #
-# > **Exercise 12.2** (difficulty 2 of 5, 15 min). Some words occur twice in a sentence, such as *the*. Is there a head that looks at the **other copy** of its own word? Write the place as a mask, and compare with an even head.
-#
+# > **Exercise 12.2** (difficulty 2 of 5, 10 min, implement). Write `my_entropy(weights, keep_mask)` for `weights` (B, H, L, L) and `keep_mask` (B, L), True = real token: for each head the mean entropy of the rows of **real** queries, in nats, (H,). It is the mean over all real queries of the batch. Padded keys have a weight of exactly 0. Do it without `torch.special.entr`.
+
+# %% tags=["exercise"]
+def my_entropy(weights, keep_mask):
+    ...  # your code: return (H,)
+
+
+checks.attention_entropy(my_entropy)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# Only queries that have another copy count. Whether such a head "looks for copies" or for something that copies have in common, the mask cannot tell.
+# ```python
+# def my_entropy(weights, keep_mask):
+#     logs = torch.where(weights > 0, weights, 1.0).log()        # log 1 = 0 in the place of log 0
+#     rows = -(weights * logs).sum(-1)                           # (B, H, L)
+#     return rows.transpose(1, 2)[keep_mask].mean(0)             # (n, H) -> (H,)
+# ```
+#
+# $p \ln p$ goes to 0 with $p$, but $0 \cdot (-\infty)$ is NaN. So the 0 must go before the logarithm is taken. Which head is the most even one?
 #
 # ```python
-# copy = (ids.unsqueeze(1) == ids.unsqueeze(2)) & (step != 0)     # (B, L, L)
-# copy &= word.unsqueeze(1) & word.unsqueeze(2)
-# asks = copy.any(-1)                                             # (B, L): has another copy
-# on_copy = (weights * copy.unsqueeze(1)).sum(-1).transpose(2, 3)[:, asks].mean(1)  # (N, H)
-# by_chance = (copy.sum(-1) / keep_mask.sum(1, keepdim=True))[asks].mean()
-# print(strongest(on_copy), f"even: {by_chance:.2f}")
-# assert not real or 1.5 <= strongest(on_copy)[0][2] / by_chance <= 10
+# evenness = torch.stack([my_entropy(w, keep_mask) for w in weights])          # (N, H)
+# n = keep_mask.sum(1)                                           # (B,)
+# print(strongest(evenness, 1), f"even: {n.float().log().repeat_interleave(n).mean():.2f}")
+# assert not real or strongest(evenness, 1)[0][0] == 0           # in the first layer
 # ```
 #
 # </details>
 #
-# > **Exercise 12.3** (difficulty 2 of 5, 10 min). In *the animal didn't cross the street because it was too tired*, *it* is the animal; with *wide* in the place of *tired*, it is the street. Find the head in which *it* looks most at *animal*. Does it move to *street* in the second sentence?
+# > **Exercise 12.3** (difficulty 2 of 5, 15 min, implement). Which heads look two tokens back? Write `my_offset_share(weights, keep_mask, offset)` for `weights` (B, H, L, L), `keep_mask` (B, L), True = real token, and a whole number `offset`, key minus query: $-1$ is the token before. It returns the mean weight for each head, (H,), over all pairs of the batch in which query and key are both real. A query without a real token at that place does not count at all; so `share` above will not do, which divides by all words.
+
+# %% tags=["exercise"]
+def my_offset_share(weights, keep_mask, offset):
+    ...  # your code: return (H,)
+
+
+checks.offset_share(my_offset_share)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_offset_share(weights, keep_mask, offset):
+#     position = torch.arange(weights.size(-1))
+#     place = position - position.unsqueeze(1) == offset         # (L, L): key minus query
+#     pairs = place & keep_mask.unsqueeze(1) & keep_mask.unsqueeze(2)  # (B, L, L)
+#     return weights.transpose(0, 1)[:, pairs].mean(1)           # (H, n) -> (H,)
+# ```
+#
+# Two tokens back no head is nearly as sure as one token back: the best one gives less than a quarter.
+#
+# ```python
+# for offset in (-3, -2, -1, 1, 2, 3):
+#     found_shares = torch.stack([my_offset_share(w, keep_mask, offset) for w in weights])   # (N, H)
+#     n, h, most = strongest(found_shares, 1)[0]
+#     print(f"{offset:2d}: layer {n}, head {h}, {most:.2f}")
+#     expect(most, 0.95 if offset == -1 else 0.05, 1)
+#     expect(most, 0, {-2: 0.35, 2: 0.35}.get(offset, 1))
+# ```
+#
+# </details>
+#
+# > **Exercise 12.4** (difficulty 2 of 5, 10 min, explore). In *the animal didn't cross the street because it was too tired*, *it* is the animal; with *wide* in the place of *tired*, it is the street. Find the head in which *it* looks most at *animal*. Does it move to *street* in the second sentence?
 #
 # <details>
 # <summary>Solution</summary>
@@ -654,7 +713,7 @@ expect(full - plain, 0.1, 0.3)
 #
 # </details>
 #
-# > **Exercise 12.4** (difficulty 3 of 5, 10 min). Even weights in **one** layer at a time: how much accuracy does each cost? Compare with all layers at once.
+# > **Exercise 12.5** (difficulty 3 of 5, 10 min, explore). Even weights in **one** layer at a time: how much accuracy does each cost? Compare with all layers at once.
 #
 # <details>
 # <summary>Solution</summary>
@@ -671,21 +730,49 @@ expect(full - plain, 0.1, 0.3)
 #
 # </details>
 #
-# > **Exercise 12.5** (difficulty 3 of 5, 15 min). Is the small effect of `[CLS]` already in the values $x W_V + b_V$, or does only $W_O$ make it small? Compare the lengths of the values.
-#
+# > **Exercise 12.6** (difficulty 3 of 5, 15 min, implement). How much goes past attention, half? Nobody knows, so make it an argument. Write `my_rollout(weights, kept)` for a list of N tensors (B, H, L, L), the first layer first, and `kept` from 0 to 1: the share that each layer takes from the residual connection, where equation (12.2) has $\tfrac12$. The heads of a layer count alike. It returns $R_{N-1}$, (B, L, L): row $i$ says where output $i$ comes from.
+
+# %% tags=["exercise"]
+def my_rollout(weights, kept):
+    ...  # your code: return (B, L, L)
+
+
+checks.rollout(my_rollout)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# It is in the values: those of `[CLS]` are several times shorter, in every layer.
+# ```python
+# def my_rollout(weights, kept):
+#     total = torch.eye(weights[0].size(-1))                     # (L, L), and (B, L, L) from then on
+#     for w in weights:
+#         total = kept * total + (1 - kept) * w.mean(1) @ total
+#     return total
+# ```
+#
+# $(cI + (1 - c)\bar A)R$ is $cR + (1 - c)\bar A R$: no identity matrix is needed. Half was a guess, and it matters:
 #
 # ```python
-# with torch.no_grad():
-#     lengths = torch.stack([layer.attention.split(layer.attention.w_v(x)).norm(dim=-1)
-#                            for layer, x in zip(model.encoder.layers, states)])  # (N, B, H, L)
-# ratio = over_words(lengths).mean(1) / lengths[..., 0].mean((1, 2))
-# print([f"{r:.1f}" for r in ratio.tolist()])
-# assert not real or 2 <= ratio.min() <= 20
+# half = my_rollout(list(weights), 0.5)                          # (B, L, L)
+# torch.testing.assert_close(half[0], rollout(weights[:, 0].mean(1)))
+# torch.testing.assert_close(half.sum(-1), torch.ones(half.shape[:2]))
+# some = [tokenizer.encode([text]) for text in sentences[:12]]
+# truths = [leave_one_out(one) for one in some]
+#
+#
+# def agreement(kept):                                           # with leave one out
+#     found = [my_rollout(hidden_states(model, one)[1], kept)[0].mean(0) for one in some]  # (L,)
+#     return sum(rank_correlation(x[1:-1], y) for x, y in zip(found, truths)) / len(some)
+#
+#
+# by_share = {kept: agreement(kept) for kept in (0.2, 0.5, 0.8, 0.95)}
+# print({kept: f"{value:.1f}" for kept, value in by_share.items()})
+# expect(by_share[0.95] - by_share[0.5], 0.15, 0.7)
+# expect(by_share[0.5] - by_share[0.2], 0.1, 0.9)
 # ```
+#
+# The more goes past attention, the better rollout agrees with leave one out, up to the 0.6 of the plain weights of all layers. That is no merit of rollout: with $c$ near 1 hardly anything is multiplied, and what is left of it is the sum of the maps.
 #
 # </details>
 
@@ -703,7 +790,18 @@ expect(full - plain, 0.1, 0.3)
 # > **Misconception.** *"All heads are needed"*, and *"most heads are useless"*. Half could go on our task, but it was a task that needed little attention.
 #
 # > **Misconception.** *"Head 8 of layer 1 is the next-token head."* Of these weights. Search by measure.
+
+# %% [markdown]
+# ## Quiz
 #
+# Seven questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(12)
+
+# %% [markdown]
 # ## Summary
 #
 # - One head looks at the previous token, one mostly at the next, also in a language that the model does not know. Nearly half of all attention rests on `[CLS]`, a sink.

@@ -1225,19 +1225,19 @@ in_routine = [name for name in CLINIC if name not in ("counts_padding", "stays_i
 silent = {"shifts_labels": shifts_labels, "forgets_the_scale": forgets_the_scale}
 faults = {name: CLINIC[name][0] for name in in_routine} | silent
 results = {name: treat(patient(fault)) for name, fault in faults.items()}
-checks = list(results["mixes_heads"])
+columns = list(results["mixes_heads"])
 
 
 def grade(finding):
     return 0 if finding is None else 1 if "Error: " in finding else 2
 
 
-matrix = torch.tensor([[grade(found[c]) for c in checks] for found in results.values()])
+matrix = torch.tensor([[grade(found[c]) for c in columns] for found in results.values()])
 
 # %% mystnb={"image": {"alt": "Matrix of faults (rows) against checks (columns): dark cells where the check passes, bright ones where it finds the fault. Most faults are found by one to three checks. The two last rows, shifted labels and the forgotten scale, are empty; the column 'overfits one batch' has few bright cells."}}
 fig, ax = plot_heatmap(
     matrix, row_labels=[name.replace("_", " ") for name in results],
-    column_labels=[name.replace("_", " ") for name in checks], xlabel="check", ylabel="fault",
+    column_labels=[name.replace("_", " ") for name in columns], xlabel="check", ylabel="fault",
     title="Which check finds which fault", annotate=False,
     value_label="0 passes, 1 stops with another error, 2 finds it")
 plt.show()
@@ -1245,12 +1245,12 @@ plt.show()
 # %%
 found = matrix > 0                                                         # (faults, checks)
 assert found[:-2].any(1).all() and not found[-2:].any()
-by_check = dict(zip(checks, found.sum(0).tolist()))
+by_check = dict(zip(columns, found.sum(0).tolist()))
 for name, n in sorted(by_check.items(), key=lambda item: -item[1]):
     print(f"{name:32s}{n:3d}  {'#' * n}")
 
 # %%
-only = [checks[row.int().argmax()] for row in found if row.sum() == 1]
+only = [columns[row.int().argmax()] for row in found if row.sum() == 1]
 print(f"{len(results)} faults; found by a single check: {len(only)}")
 print(f"found by learning one batch by heart: {by_check['overfits_one_batch']}")
 assert len(only) >= 8 and by_check["overfits_one_batch"] <= 6
@@ -1267,12 +1267,27 @@ record("N40", "findings of all checks, scale forgotten", found[-1].sum(), 0, 0)
 # %% [markdown]
 # ## Exercises
 #
-# > **Exercise 13.1** (difficulty 1 of 5, 5 min). Equation (13.1) for 2 and for 1000 classes: what is the floor of a doubled softmax? Why is the loss of a doubled softmax with 1000 classes nearly useless?
-#
+# Code cells with `...` are for you. In the last three you write a **test**, and its check is a ward: it tries your test on healthy models and on sick ones.
+
+# %%
+from encoder_lib import checks
+
+# %% [markdown]
+# > **Exercise 13.1** (difficulty 1 of 5, 5 min, predict). Equation (13.1) for 1000 classes: what is the lowest loss that a model with a doubled softmax can reach? And what does guessing cost?
+
+# %% tags=["exercise"]
+answer = ...  # the lowest loss, to three digits
+checks.answer("13.1", answer)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# 0.31 and 5.91, where guessing costs 6.91: between knowing nothing and knowing everything lies a difference of 1.
+# ```python
+# answer = math.log(1 + 999 / math.e)
+# ```
+#
+# 5.91, where guessing costs $\ln 1000 = 6.91$: between knowing nothing and knowing everything lies a difference of 1, so such a loss says next to nothing. With two classes it is 0.31 against 0.69.
 #
 # ```python
 # for classes, floor in ((2, 0.3133), (1000, 5.9095)):
@@ -1284,7 +1299,7 @@ record("N40", "findings of all checks, scale forgotten", found[-1].sum(), 0, 0)
 #
 # </details>
 #
-# > **Exercise 13.2** (difficulty 2 of 5, 10 min). Add a patient: its positions are there and multiplied by 0. Which checks find it? Guess first.
+# > **Exercise 13.2** (difficulty 2 of 5, 10 min, break). Add a patient: its positions are there and multiplied by 0. Which checks find it? Guess first.
 #
 # <details>
 # <summary>Solution</summary>
@@ -1301,7 +1316,7 @@ record("N40", "findings of all checks, scale forgotten", found[-1].sum(), 0, 0)
 #
 # </details>
 #
-# > **Exercise 13.3** (difficulty 2 of 5, 10 min). `check_overfits_one_batch` brings its own optimizer, so it does not find `trains_head_only`. Use the patient's own steps. After 80 of them, where do the healthy and the sick one stand?
+# > **Exercise 13.3** (difficulty 2 of 5, 10 min, explore). `check_overfits_one_batch` brings its own optimizer, so it does not find `trains_head_only`. Use the patient's own steps. After 80 of them, where do the healthy and the sick one stand?
 #
 # <details>
 # <summary>Solution</summary>
@@ -1318,51 +1333,107 @@ record("N40", "findings of all checks, scale forgotten", found[-1].sum(), 0, 0)
 #
 # </details>
 #
-# > **Exercise 13.4** (difficulty 3 of 5, 15 min). Write `check_texts_do_not_leak(model, x, keep)` for a stack: the gradient of text 0's output with respect to the **features** of text 1 must be exactly zero. Which patient fails it in training mode, and in no other?
-#
+# > **Exercise 13.4** (difficulty 2 of 5, 15 min, implement). `check_padding_invariance` appends padding. Write a test that leaves the shape alone and changes what **stands** in the padding: `my_padding_test(model, x, keep)`, where `model(x, keep)` turns features `x` (B, L, D) into (B, L, D), and `keep` (B, L) is True for real tokens, some of which are followed by padding. It returns True when the padding's content does not matter to the real tokens, else False. (A test that raises an `AssertionError` instead of returning False will do as well.) Some of the models have dropout and come in training mode, and one leaks only about 0.001. Leave `x` and the model as they were.
+
+# %% tags=["exercise"]
+def my_padding_test(model, x, keep):
+    ...  # your code: return True for a healthy model, False for a sick one
+
+
+checks.padding_invariant(my_padding_test)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# BatchNorm in training mode lets texts see each other; in evaluation mode it does not.
+# ```python
+# def my_padding_test(model, x, keep):
+#     other = torch.where(keep.unsqueeze(-1), x, 10 * torch.randn_like(x))    # (B, L, D)
+#     mode = model.training
+#     model.eval()
+#     try:
+#         with torch.no_grad():
+#             gap = (model(x, keep) - model(other, keep))[keep]               # (n, D), real tokens
+#     finally:
+#         model.train(mode)
+#     return gap.abs().max().item() < 1e-5
+# ```
+#
+# Only real rows are compared: what comes out at a padded position may follow what went in. NaN would be too strong a garbage, because 0 times NaN is NaN.
 #
 # ```python
-# def check_texts_do_not_leak(stack, x, keep):
-#     x = x.clone().requires_grad_()
-#     (gradient,) = torch.autograd.grad(stack(x, keep)[0].square().sum(), x)
-#     assert not gradient[1:].any(), "texts leak into each other"
-#
-# check_texts_do_not_leak(patient().body.encoder, x, keep)
-# stack = patient(normalises_over_batch).body.encoder
-# check_texts_do_not_leak(stack.eval(), x, keep)
-# try:
-#     check_texts_do_not_leak(stack.train(), x, keep)
-#     raise RuntimeError("not found")
-# except AssertionError as finding:
-#     assert "leak" in str(finding)
+# features = patient().body.embedding(ids).detach()              # (B, L, D)
+# assert my_padding_test(patient().body.encoder, features, keep)
+# for fault in (forgets_the_mask, inverts_the_mask):
+#     assert not my_padding_test(patient(fault).body.encoder, features, keep)
 # ```
 #
 # </details>
 #
-# > **Exercise 13.5** (difficulty 4 of 5, 20 min). `forgets_the_scale` keeps every invariance. Find a test that needs no twin: the scores of **random features of variance 1** have a variance you can predict (chapter 03). Write it so that it finds both wrong scales and passes the right one.
-#
+# > **Exercise 13.5** (difficulty 3 of 5, 15 min, implement). Write `my_leak_test(model, x, keep)`, arguments as before, that returns True when **no** text of the batch has an effect on **any** other. Test the model in the mode in which it comes; nothing here has dropout. A leak may have a direction, from the first text to the others or back, and it may be as small as 0.0005. Which patient of this chapter fails it in training mode, and in no other?
+
+# %% tags=["exercise"]
+def my_leak_test(model, x, keep):
+    ...  # your code: return True for a healthy model, False for a sick one
+
+
+checks.texts_do_not_leak(my_leak_test)
+
+# %% [markdown]
 # <details>
 # <summary>Solution</summary>
 #
-# With Xavier and features of variance 1 the scaled scores have variance about 1; without the scale $d_k = 8$, with $\sqrt{d_{model}}$ 1/4. Average over several starts, because 32 numbers are few.
+# ```python
+# def my_leak_test(model, x, keep):
+#     x = x.clone().requires_grad_()                                          # (B, L, D)
+#     out = model(x, keep)                                                    # (B, L, D)
+#     for b in range(len(x)):
+#         (gradient,) = torch.autograd.grad(out[b].square().sum(), x, retain_graph=True)
+#         gradient[b] = 0.0                              # a text may depend on itself
+#         if gradient.any():
+#             return False
+#     return True
+# ```
+#
+# The gradient needs no tolerance: where there is no path it is exactly 0. Comparing each text alone with the batch finds the same, up to rounding. BatchNorm in training mode lets texts see each other; in evaluation mode it does not.
 #
 # ```python
-# def variance_of_scores(kind):
-#     values = []
-#     for seed in range(10):
-#         attention = patient(seed=seed).layers[0].attention
-#         attention.__class__ = kind
-#         y = torch.randn(50, 16, 32)
-#         q, k = attention.split(attention.w_q(y)), attention.split(attention.w_k(y))
-#         values.append(attention.score(q, k).var().item())
-#     return sum(values) / len(values)
+# stack = patient(normalises_over_batch).body.encoder
+# assert my_leak_test(patient().body.encoder, x, keep)
+# assert my_leak_test(stack.eval(), x, keep) and not my_leak_test(stack.train(), x, keep)
+# ```
 #
-# right, none, wide = map(variance_of_scores, (OpenAttention, Unscaled, WrongScale))
-# assert 0.7 < right < 1.4 and none > 5 and wide < 0.4
+# </details>
+#
+# > **Exercise 13.6** (difficulty 4 of 5, 20 min, implement). `forgets_the_scale` keeps every invariance. But there is a test that needs no twin: for random `q` and `k` of mean 0 and variance 1 you can predict the variance of the scores (chapter 03). Write `my_scale_test(score, d_k)`, where `score(q, k)` turns `q` and `k` (..., L, `d_k`) into scores (..., L, L). It returns True for the right scale and False for every wrong one; the mildest of them divides by $\sqrt{2 d_k}$. Its verdict must not depend on luck.
+
+# %% tags=["exercise"]
+def my_scale_test(score, d_k):
+    ...  # your code: return True for the right scale, False for a wrong one
+
+
+checks.finds_wrong_scale(my_scale_test)
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def my_scale_test(score, d_k):
+#     q, k = torch.randn(100, 16, d_k), torch.randn(100, 16, d_k)
+#     return 0.75 < score(q, k).var().item() < 1.35
+# ```
+#
+# The variance is 1 with the right scale, $d_k$ without one, $1/2$ for $\sqrt{2 d_k}$. A hundred texts of sixteen tokens make it exact to a few per cent. A single known pair would do as well: two vectors of ones have the score $\sqrt{d_k}$.
+#
+# ```python
+# def passes(kind):
+#     p = patient()
+#     become(p, "attention", kind)
+#     return my_scale_test(p.layers[0].attention.score, 8)
+#
+#
+# assert passes(OpenAttention) and not passes(Unscaled) and not passes(WrongScale)
 # ```
 #
 # </details>
@@ -1379,7 +1450,18 @@ record("N40", "findings of all checks, scale forgotten", found[-1].sum(), 0, 0)
 # > **Misconception.** *"An untrained classifier starts at $\ln C$."* Roughly. Nearly half of the healthy ones here missed it by more than 0.3. Exactly $\ln C$ is the loss of equal logits.
 #
 # > **Misconception.** *"A text longer than `max_len` gives `inf` or NaN."* It gives an error, unless somebody has silenced the error.
+
+# %% [markdown]
+# ## Quiz
 #
+# Seven questions on what is easily mistaken here.
+
+# %% tags=["hide-input"]
+from encoder_lib.widgets import quiz
+
+quiz(13)
+
+# %% [markdown]
 # ## Summary
 #
 # - Most faults keep shapes, run without errors and train. Learning one batch by heart finds few of them.

@@ -191,7 +191,7 @@ def exercises(nb):
 
 
 def exercise_faults(nb, chapter):
-    """Each exercise states difficulty, minutes and kind; it has its chapter's number, a solution."""
+    """Each exercise says difficulty, minutes, kind; it has its chapter's number, a solution."""
     faults = []
     numbers = [number for number, _ in exercises(nb)]
     if len(set(numbers)) < len(numbers):
