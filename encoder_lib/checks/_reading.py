@@ -238,6 +238,11 @@ def mean_of_layers(weights, kept):
     return roll(weights, kept, join=lambda a, total: a + total) / len(weights)
 
 
+def mean_of_maps(weights, kept):
+    """The mean of the maps themselves."""
+    return mean_of_layers(weights, 0.0)
+
+
 def rescaled(a, eye, kept):
     """The identity added, and rows brought to 1: always half of each."""
     return (a + eye) / 2
@@ -284,7 +289,8 @@ rollout = Checker(
                       "leads through any token in between: that needs the matrix product.",
                       functools.partial(roll, join=lambda a, total: a * total)),
         Misconception("mean_of_layers", "You average the layers instead of multiplying them: what "
-                      "the second layer reads is a mixture already.", mean_of_layers),
+                      "the second layer reads is a mixture already.",
+                      (mean_of_layers, mean_of_maps)),
         Misconception("last_layer", "Only the last layer is left: is the product overwritten in "
                       "every round?", functools.partial(roll, join=lambda a, total: a)),
         Misconception("heads_summed", "You add up the heads: H heads give rows that add up to H. "

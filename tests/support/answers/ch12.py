@@ -275,6 +275,11 @@ def averages_layers(weights, kept):
     return torch.stack(mixed(weights, kept)).mean(0)
 
 
+@wrong(ROLLOUT, "mean_of_layers")
+def averages_maps(weights, kept):
+    return torch.stack(weights).mean((0, 2))
+
+
 @wrong(ROLLOUT, "last_layer")
 def overwrites(weights, kept):
     for a in mixed(weights, kept):

@@ -51,6 +51,14 @@ def raises_instead(model, x, keep):
     assert (a - b)[keep].abs().max() < 1e-5, "padding leaks"
 
 
+@right(PADDING)
+def longer_padding(model, x, keep):
+    longer = torch.nn.functional.pad(x, (0, 0, 0, 3), value=9.0)
+    with_more = quiet(model, longer, torch.nn.functional.pad(keep, (0, 3)))[:, : x.size(1)]
+    assert torch.allclose(with_more[keep], quiet(model, x, keep)[keep], atol=1e-4)
+    return True
+
+
 @right(PADDING, note="mode")
 def leaves_evaluation_mode(model, x, keep):
     model.eval()
@@ -273,3 +281,8 @@ def true_when_wrong(score, d_k):
 @wrong(SCALE, "never_asks")
 def looks_at_the_width(score, d_k):
     return d_k == 16
+
+
+@wrong(SCALE, "luck")
+def sixteen_numbers(score, d_k):
+    return 0.75 < variance(score, d_k, 4) < 1.35
