@@ -9,7 +9,7 @@ from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
 
 from course_nbgrader import chapter_title
-from course_slides import deck
+from course_lecture import deck
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 COLOURS = "a11y-high-contrast-light"  # the one of the site, from accessible-pygments

@@ -1,8 +1,9 @@
 """Which parts of a chapter go on which slide.
 
-Each ``##`` section begins a column of slides. A slide holds up to 60 words of prose, or one code
-cell with what it prints, or one figure, or one callout. What does not fit goes into the speaker's
-notes. Left out: set-up, borrowed parts, solutions, the quiz, sources. Exercises stand at the end.
+A slide holds up to 60 words of prose, or one code cell with what it prints, or one figure, or one
+callout. What does not fit goes into the speaker's notes. Left out: set-up, borrowed parts,
+solutions, the quiz, sources. Exercises stand at the end. ``course_lecture`` says which slides stand
+side by side, as the lecture, and which below them, as its details.
 """
 
 import ast
@@ -20,13 +21,14 @@ from exercises import CODE, SOLUTION, STATEMENT, STUB, TEXT, markdown
 from outputs import has_tag
 
 MAX_WORDS = 60
+LEAD_WORDS = 45  # on a section's first slide, which has the heading, too
 GOES_ON_WORDS = 28  # more, when the alternative is a sentence on two slides
 MAX_ROWS = 8  # of a table
 MAX_LINES = 20  # of code and what it prints, on one slide
 WIDTH, HEIGHT = 1145, 580  # pixels for code on a slide of 1280 x 720
 LARGEST, SMALLEST = 26, 15  # pixels of a letter of code
 WIDE, HIGH = 0.602, 1.32  # of a letter and a line of code, relative to its size
-FORMULA_WORDS, HEADING_WORDS = 15, 12  # room that a displayed formula and the heading take
+FORMULA_WORDS = 15  # room that a displayed formula takes
 LEFT_OUT = ("Quiz", "Sources")
 LAST = "Exercises"
 CALLOUT = re.compile(r"> *\*\*(?P<name>[^*]+?)[.:]?\*\*")
@@ -47,7 +49,7 @@ class Slide:
 
 @dataclass
 class Section:
-    """One column of slides under a ``##`` heading; ``loose`` prose still waits for its slide."""
+    """The slides under a ``##`` heading; ``loose`` prose still waits for its slide."""
 
     title: str
     slides: list[Slide] = field(default_factory=list)
@@ -64,8 +66,13 @@ class Section:
 
     def say(self, block: str) -> None:
         """Add a block of prose; it opens a new slide when it does not fit on this one."""
-        shown, rest = fitting(block)
-        limit = MAX_WORDS if self.slides else MAX_WORDS - HEADING_WORDS
+        limit = MAX_WORDS if self.slides else LEAD_WORDS
+        shown, rest = fitting(block, limit)
+        if rest and not self.slides and not self.loose:  # the first slide has less room
+            self.loose.append(shown)
+            self.settle()
+            self.say(rest)
+            return
         if self.loose and re.match(r"[a-z]|\$\$", block):  # a sentence that a formula interrupts
             limit += GOES_ON_WORDS
         if self.loose and words("\n\n".join([*self.loose, shown])) > limit:
@@ -101,13 +108,13 @@ def sentences(paragraph: str) -> list[str]:
     return [paragraph[a:b].strip() for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
 
 
-def fitting(block: str) -> tuple[str, str]:
-    """A paragraph's first sentences of at most MAX_WORDS, and the rest."""
-    if words(block) <= MAX_WORDS or re.match(r"[>|#]|[-*] |\d+\. ", block):
+def fitting(block: str, limit: int = MAX_WORDS) -> tuple[str, str]:
+    """A paragraph's first sentences of at most ``limit`` words, and the rest."""
+    if words(block) <= limit or re.match(r"[>|#]|[-*] |\d+\. ", block):
         return block, ""
     parts = sentences(block)
     count = 1
-    while count < len(parts) and words(" ".join(parts[: count + 1])) <= MAX_WORDS:
+    while count < len(parts) and words(" ".join(parts[: count + 1])) <= limit:
         count += 1
     return " ".join(parts[:count]), " ".join(parts[count:])
 
@@ -306,28 +313,3 @@ def sections_of(nb: NotebookNode) -> list[Section]:
     found[-1].settle()
     found = [section for section in found if section.title not in LEFT_OUT]
     return sorted(found, key=lambda section: section.title == LAST)
-
-
-def placed(section: Section) -> list[NotebookNode]:
-    """The cells of a section's slides with the metadata that the exporter reads."""
-    cells = []
-    for at, slide in enumerate(section.slides):
-        for n, cell in enumerate(slide.cells):
-            begins = "slide" if at == 0 else "subslide"
-            cell.metadata.slideshow = {"slide_type": "-" if n else begins}
-            cell.metadata.course = {**cell.metadata.get("course", {}), "first": at == 0}
-            cell.metadata.course["section"] = section.title
-        cells += slide.cells
-        if slide.notes:
-            note = markdown(plain_links("\n\n".join(slide.notes)))
-            note.metadata.slideshow = {"slide_type": "notes"}
-            cells.append(note)
-    return cells
-
-
-def deck(nb: NotebookNode) -> NotebookNode:
-    """A notebook whose cells are the slides of the chapter."""
-    cells = [cell for section in sections_of(nb) for cell in placed(section)]
-    notebooks.set_ids(cells)
-    metadata = {key: nb.metadata[key] for key in ("kernelspec", "language_info")}
-    return nbformat.v4.new_notebook(cells=cells, metadata=metadata)

@@ -133,9 +133,7 @@ def answer(f, *args):
     """
     value = call(f, *args)
     if is_stub(value):
-        raise NotAttempted(
-            "what came back is None or `...`; if you have written it, is the `return` missing?"
-        )
+        raise NotAttempted("None or `...` came back; is a `return` missing?")
     return value
 
 
