@@ -341,3 +341,40 @@ def test_the_promised_names_are_importable_from_the_package():
 def test_the_version_is_that_of_the_package_metadata():
     project = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
     assert f'\nversion = "{encoder_lib.__version__}"\n' in project
+
+
+# --- The checks keep the order of the chapters ------------------------------------------------
+
+CHAPTERS = {  # the chapter in which a module is finished; modules of the frame belong to none
+    "embedding": 2, "masks": 4, "attention": 5, "feed_forward": 6, "normalization": 7, "encoder": 9,
+    "training": 10, "pretrained": 11, "diagnostics": 13,
+    "checks._start": 0, "checks._embedding": 1, "checks._positions": 2, "checks._softmax": 3,
+    "checks._attend": 3, "checks._attention": 3, "checks._masks": 4, "checks._heads": 5,
+    "checks._feed_forward": 6, "checks._norms": 7, "checks._layers": 8, "checks._stack": 9,
+    "checks._training": 10, "checks._pretrained": 11, "checks._reading": 12, "checks._clinic": 13,
+}  # fmt: skip
+SPELT_OUT = {("checks._attention", "attention")}  # one module holds chapter 03's function and 05's
+
+
+def ahead(name, source):
+    """What a check imports from chapters after its own."""
+    later = {m for m in CHAPTERS if CHAPTERS[m] > CHAPTERS[name]}
+    found = {module.removeprefix("encoder_lib.") for module in imports(source)}
+    return sorted(m for m in found & later if (name, m) not in SPELT_OUT)
+
+
+def test_every_check_has_its_chapter():
+    frame = {"checks._answers", "checks._checker", "checks._compare", "checks._judge",
+             "checks._learner", "checks._report", "checks._weights"}  # fmt: skip
+    found = {name for name in MODULES if name.startswith("checks._")}
+    assert found == frame | {name for name in CHAPTERS if name.startswith("checks._")}
+
+
+@pytest.mark.parametrize("name", [name for name in CHAPTERS if name.startswith("checks._")])
+def test_a_check_needs_no_later_chapter(name):
+    assert ahead(name, MODULES[name]) == []
+
+
+def test_a_check_that_looks_ahead_is_found():
+    source = "from encoder_lib.encoder import EncoderLayer\nfrom encoder_lib.checks._heads import x"
+    assert ahead("checks._masks", source) == ["checks._heads", "encoder"]
