@@ -1,29 +1,16 @@
 """Slides as single files: reveal.js, MathJax and the style stand in each, and nothing is loaded."""
 
 import functools
-from importlib.util import find_spec
-from pathlib import Path
 
 from nbconvert import SlidesExporter
 from nbformat import NotebookNode
 from pygments.formatters import HtmlFormatter
 
-from course_nbgrader import chapter_title
+from course_assets import TEMPLATES, for_a_page, mathjax, package_folder
 from course_lecture import deck
+from course_nbgrader import chapter_title
 
-TEMPLATES = Path(__file__).resolve().parent / "templates"
 COLOURS = "a11y-high-contrast-light"  # the one of the site, from accessible-pygments
-
-
-def package_folder(name: str) -> Path:
-    """The folder of an installed package, found without importing it."""
-    return Path(find_spec(name).submodule_search_locations[0])
-
-
-def for_a_page(script: str) -> str:
-    """A script that may stand in a page: what would end or hide a script element is written so
-    that it means the same to JavaScript and nothing to HTML."""
-    return script.replace("</script", r"<\/script").replace("<!--", r"\x3C!--")
 
 
 @functools.cache
@@ -34,14 +21,13 @@ def assets() -> dict[str, str]:
     style = [reveal / "dist/reset.css", reveal / "dist/reveal.css", own / "slides.css"]
     scripts = {
         "settings": own / "settings.js",
-        "mathjax": package_folder("sphinx-mathjax-offline") / "static/mathjax/tex-svg.js",
         "reveal": reveal / "dist/reveal.js",
         "notes": reveal / "plugin/notes/notes.js",
         "start": own / "start.js",
     }
     code = HtmlFormatter(style=COLOURS, nobackground=True).get_style_defs(".reveal .highlight")
     css = "\n".join([*(path.read_text("utf-8") for path in style), code])
-    return {"css": css} | {
+    return {"css": css, "mathjax": mathjax()} | {
         name: for_a_page(path.read_text("utf-8")) for name, path in scripts.items()
     }
 

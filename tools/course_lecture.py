@@ -5,7 +5,9 @@ begins with, or with its figure; each key idea; each prediction and then its ans
 the summary and the list of exercises on one slide each. All the rest is reached by going down.
 """
 
+import base64
 import re
+import struct
 
 import nbformat
 from nbformat import NotebookNode
@@ -20,7 +22,10 @@ from course_slides import (
     MAX_WORDS,
     Section,
     Slide,
+    code_cell,
+    letter_size,
     plain_links,
+    printed,
     rich,
     sections_of,
     sentences,
@@ -30,7 +35,11 @@ from exercises import markdown
 
 KEY, PREDICT, MISBELIEF = "Key idea", "Predict, then run", "Misconception"
 SUMMARY = "Summary"
-CAPTION_WORDS = 26  # above a figure
+CAPTION_WORDS = 32  # above a figure
+FULL = MAX_WORDS + GOES_ON_WORDS  # words of a slide of the lecture that brings two things together
+DENSE_WORDS = 70  # more are set in smaller letters
+TALL = 1.35  # a figure less wide than this times its height stands beside the words
+SHORT_LINES, SHORT_HEIGHT = 9, 280  # of code or a printed text that shares a slide with prose
 ROW_WORDS = 18  # of an exercise in the list of exercises
 SUBHEADING = re.compile(r"### (?!Measured)(.+)")
 QUOTED = re.compile(r"\*([\"“].+?[\"”])\*", re.DOTALL)
@@ -85,7 +94,7 @@ def with_figure(slides: list[Slide]) -> list[Slide]:
 
 def plain(slide: Slide) -> bool:
     """Whether a slide holds a paragraph and no callout, table, list or heading."""
-    return bool(text_of(slide)) and not re.match(r"[>|#`$]|[-*] |\d+\. ", text_of(slide))
+    return bool(text_of(slide)) and not re.match(r"[>|#]|[-*] |\d+\. |```", text_of(slide))
 
 
 def with_list(slides: list[Slide]) -> list[Slide]:
@@ -124,34 +133,86 @@ def in_one(slides: list[Slide]) -> list[Slide]:
     return [Slide([markdown(source)], [note for slide in slides for note in slide.notes])]
 
 
-# --- the lecture ----------------------------------------------------------------------------------
+# --- two slides that belong together --------------------------------------------------------------
 
 
-def answers(slides: list[Slide]) -> list[Slide]:
-    """The slides with measured numbers and the sentence about them on one, where both fit."""
+def joined(one: Slide, other: Slide) -> Slide | None:
+    """Two slides of prose as one, when they fit."""
+    source = f"{text_of(one)}\n\n{text_of(other)}"
+    if len(one.cells) > 1 or words(source) > FULL:
+        return None
+    return Slide([markdown(source)], one.notes + other.notes)
+
+
+def parted(slide: Slide, most: int) -> list[Slide]:
+    """A slide of prose as its first whole sentences and a slide with the rest."""
+    first, *later = text_of(slide).split("\n\n")
+    parts = [s for s in sentences(first) if s[-1] not in ",;:"]
+    count = len(parts)
+    while count > 1 and words(" ".join(parts[:count])) > most:
+        count -= 1
+    rest = "\n\n".join(filter(None, [first[len(" ".join(parts[:count])) :].strip(), *later]))
+    if not parts or not rest or not first.startswith(" ".join(parts[:count])):
+        return [slide]
+    return [Slide([markdown(" ".join(parts[:count]))]), Slide([markdown(rest)], slide.notes)]
+
+
+def with_measurements(slides: list[Slide]) -> list[Slide]:
+    """The slides; with measured numbers stand the first words about them, as far as they fit."""
     found: list[Slide] = []
     for slide in slides:
-        before = found[-1] if found else None
-        if before and measured(before) and plain(slide):
-            source = f"{text_of(before)}\n\n{text_of(slide)}"
-            if words(source) <= MAX_WORDS + GOES_ON_WORDS:
-                found[-1] = Slide([markdown(source)], before.notes + slide.notes)
+        if found and measured(found[-1]) and plain(slide):
+            room = FULL - words(text_of(found[-1]))
+            parts = [slide] if words(text_of(slide)) <= room else parted(slide, room)
+            if both := joined(found[-1], parts[0]):
+                found[-1:] = [both, *parts[1:]]
                 continue
         found.append(slide)
     return found
 
 
-def beginnings(slides: list[Slide]) -> list[int]:
-    """Where a section's columns begin: its first slide, key ideas, predictions and answers."""
+def printed_before(slides: list[Slide]) -> list[NotebookNode]:
+    """What the last of these slides with printed text prints, if that is short."""
+    texts = [cell for slide in slides for cell in slide.cells if printed(cell)]
+    shown = printed(texts[-1]) if texts else ""
+    if not shown or len(shown.split("\n")) > SHORT_LINES:
+        return []
+    outputs = [output for output in texts[-1].outputs if not rich(output)]
+    return [code_cell("", outputs, letter_size(shown, SHORT_HEIGHT))]
+
+
+# --- the lecture ----------------------------------------------------------------------------------
+
+
+def beginnings(slides: list[Slide]) -> dict[int, bool]:
+    """Where a section's columns begin, and whether there stands an answer: its first slide, key
+    ideas, predictions, and after a prediction the figure or the words that answer it."""
     marks = [at for at, slide in enumerate(slides) if at and callout(slide) in (KEY, PREDICT)]
-    found = {0, *marks}
+    found = dict.fromkeys([0, *marks], False)
     for at, end in zip([0, *marks], [*marks, len(slides)], strict=True):
-        if PREDICT in (callout(slides[at]), callout(slides[0]) if at == 0 else ""):
+        if callout(slides[at]) == PREDICT:
             after = range(at + 1, end)
             figures = [n for n in after if has_figure(slides[n])]
             said = [n for n in after if text_of(slides[n])]
-            found.update((figures or said)[:1])
-    return sorted(found)
+            shown = [n for n in after if printed(slides[n].cells[0])]
+            found |= dict.fromkeys(figures[:1] or said[:1] or shown[-1:], True)
+    return dict(sorted(found.items()))
+
+
+def complete(column: list[Slide]) -> list[Slide]:
+    """A column whose first slide does not end with a colon."""
+    lead, *below = column
+    text = text_of(lead)
+    if not below or not text.endswith(":"):
+        return column
+    if text_of(below[0]) and not callout(below[0]) and (both := joined(lead, below[0])):
+        return [both, *below[1:]]
+    before, gap, last = text.rpartition("\n\n")
+    *kept, announcement = sentences(last)
+    if not kept:
+        kept, announcement = [f"{last[:-1]}."], ""
+    lead.cells[0].source = before + gap + " ".join(kept)
+    return [lead, *([Slide([markdown(announcement)])] if announcement else []), *below]
 
 
 def arranged(section: Section) -> list[Slide]:
@@ -160,14 +221,36 @@ def arranged(section: Section) -> list[Slide]:
         return with_exercises(section.slides)
     if section.title == SUMMARY:
         return in_one(section.slides)
-    return answers(with_list(with_figure(section.slides)))
+    return with_measurements(with_list(with_figure(section.slides)))
 
 
 def columns(section: Section) -> list[list[Slide]]:
     """A section's slides; the first of each column belongs to the lecture."""
     slides = arranged(section)
     starts = beginnings(slides)
-    return [slides[a:b] for a, b in zip(starts, [*starts[1:], len(slides)], strict=True)]
+    found = []
+    for begin, end in zip(starts, [*list(starts)[1:], len(slides)], strict=True):
+        column = complete(slides[begin:end])
+        if starts[begin] and plain(column[0]) and words(text_of(column[0])) <= MAX_WORDS:
+            previous = slides[max(at for at in starts if at < begin) : begin]
+            column[0].cells[:0] = printed_before(previous)
+        found.append(column)
+    return found
+
+
+def png_size(output: NotebookNode) -> tuple[int, int]:
+    """Width and height of an output's PNG in pixels, zeros without one."""
+    start = output.get("data", {}).get("image/png", "")[:32]
+    return struct.unpack(">II", base64.b64decode(start)[16:24]) if start else (0, 0)
+
+
+def layout(slide: Slide) -> str:
+    """How a slide is laid out, a class of the style; empty for an ordinary one."""
+    for cell in slide.cells:
+        for output in filter(rich, cell.get("outputs", [])):
+            width, height = png_size(output)
+            return "picture" if width > TALL * height else "beside"
+    return "dense" if words(text_of(slide)) > DENSE_WORDS else ""
 
 
 # --- the notebook ---------------------------------------------------------------------------------
@@ -175,6 +258,7 @@ def columns(section: Section) -> list[list[Slide]]:
 
 def placed(slide: Slide, begins: str, **course) -> list[NotebookNode]:
     """The cells of a slide with the metadata that the exporter and the template read."""
+    course["layout"] = layout(slide)
     for n, cell in enumerate(slide.cells):
         cell.metadata.slideshow = {"slide_type": "-" if n else begins}
         cell.metadata.course = {**cell.metadata.get("course", {}), **course}

@@ -5,6 +5,7 @@ the book's own check. A model-answer exercise becomes a cell of text that is gra
 """
 
 import ast
+import shutil
 import textwrap
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from nbformat import NotebookNode
 
 import exercises
 import notebooks
+from course_assets import TEMPLATES, mathjax
 from course_copies import as_notebook, code, relinked
 from exercises import BadExercise, Exercise, is_ellipsis, markdown
 
@@ -35,11 +37,32 @@ chapter's notebook and bring the result here."""
 CONFIG = f'''\
 """Settings of the nbgrader course of the book; made by `make course`."""
 
+from pathlib import Path
+
+import nbgrader
+from nbconvert.exporters import HTMLExporter
+
+
+class BookFeedback(HTMLExporter):
+    """The pages of feedback; a class of its own leaves the other pages of nbgrader alone."""
+
+
+HERE = Path(__file__).resolve().parent
+FORMGRADER = Path(nbgrader.__file__).parent / "server_extensions/formgrader"
+TEMPLATES = FORMGRADER / "templates"
+
 c = get_config()  # noqa: F821  # nbgrader defines it
 c.CourseDirectory.course_id = "transformer-encoder"
 c.ClearSolutions.code_stub = {{"python": "{STUB_LINE}"}}
 c.ClearSolutions.text_stub = "*Your answer:*"
 c.ExecutePreprocessor.timeout = 120  # seconds a cell may take
+c.GenerateFeedback.exporter_class = BookFeedback
+c.BookFeedback.template_name = "book_feedback"
+c.BookFeedback.extra_template_basedirs = [str(HERE / "templates"), str(TEMPLATES)]
+c.BookFeedback.extra_template_paths = [
+    str(TEMPLATES),
+    str(FORMGRADER / "static/components/bootstrap/css"),
+]
 '''
 README = """\
 An nbgrader course made from the book "The Transformer Encoder from Scratch".
@@ -198,11 +221,18 @@ def assignment(nb: NotebookNode) -> NotebookNode:
     return as_notebook(made)
 
 
+def write_templates(folder: Path) -> None:
+    """Write the template of the feedback into ``folder``, MathJax included."""
+    shutil.copytree(TEMPLATES / "nbgrader", folder, dirs_exist_ok=True)
+    (folder / "book_feedback/mathjax.js").write_text(mathjax(), "utf-8")
+
+
 def write(chapters: dict[str, NotebookNode], folder: Path) -> None:
-    """Write the course into ``folder``: settings, README.txt, one source per chapter."""
+    """Write the course into ``folder``: settings, README.txt, template, one source per chapter."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "nbgrader_config.py").write_text(CONFIG, "utf-8")
     (folder / "README.txt").write_text(README.format(example=next(iter(chapters))), "utf-8")
+    write_templates(folder / "templates")
     for name, nb in chapters.items():
         path = folder / "source" / name / f"{name}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)

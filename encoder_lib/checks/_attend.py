@@ -13,7 +13,7 @@ class Steps:
     """How each step of attention is done; the defaults are right.
 
     scale: what the scores are divided by; hide: what the mask does; added: how much a mask that is
-    only added lowers the scores; fill: what a softmax over hidden scores alone gives (zeros, NaN,
+    only added lowers the scores, or the size of a number that is filled in; fill: what a softmax over hidden scores alone gives (zeros, NaN,
     or even weights, as with -1e9); weigh: how scores become weights; use: how weights meet values.
     """
 
@@ -23,6 +23,11 @@ class Steps:
     fill: str = "zeros"
     weigh: str = "keys"
     use: str = "plain"
+
+    @property
+    def without_mask(self):
+        """The steps that count where there is no mask."""
+        return self if self.hide == "future" else replace(self, hide="key", added=0.0, fill="zeros")
 
 
 def divisor(q, k, scale, n_heads):
@@ -37,6 +42,9 @@ def divisor(q, k, scale, n_heads):
 
 def hidden(scores, mask, steps):
     """Scores (..., L_q, L_k) after the mask, True = attend, or what ``steps.hide`` does instead."""
+    if steps.hide == "future":
+        past = torch.ones_like(scores, dtype=torch.bool).tril()
+        mask = past if mask is None else past & mask
     if mask is None or steps.hide in ("ignored", "after softmax"):
         return scores
     full = mask.expand(scores.shape) if mask.dim() == scores.dim() else mask
@@ -47,6 +55,8 @@ def hidden(scores, mask, steps):
         return scores.masked_fill(~full.transpose(-2, -1), ruled_out)
     if steps.hide == "zero before softmax":
         return scores.masked_fill(~full, 0.0)
+    if steps.hide == "filled":
+        return scores.masked_fill(~full, -steps.added)
     if steps.hide == "added":
         return scores - steps.added * ~full
     if steps.hide == "added inverted":
@@ -64,8 +74,10 @@ def weighed(scores, weigh, fill="zeros"):
         return scores.relu()
     if weigh == "exp":
         return scores.exp()
-    axis = {"keys": -1, "queries": -2, "batch": 0, "heads": -3}[weigh]
-    weights = scores.softmax(dim=axis)
+    axes = {"queries": -2, "batch": 0, "heads": -3, "axis 1": 1, "axis 2": 2}
+    weights = scores.softmax(dim=axes.get(weigh, -1))
+    if weigh == "keys, twice":
+        weights = weights.softmax(-1)
     return weights.nan_to_num(0.0) if fill == "zeros" else weights
 
 
@@ -77,8 +89,11 @@ def attend(q, k, v, mask=None, steps=Steps(), n_heads=None):
     if steps.hide == "after softmax" and mask is not None:
         weights = weights * mask
     turn = steps.use == "transposed" or steps.use == "transposed if square" and q.shape == k.shape
+    late = math.sqrt(q.size(-1))
+    weights = weights / late if steps.use == "weights scaled" else weights
     used = weights.transpose(-2, -1) if turn else weights
-    return (torch.matmul(used, v), weights)  # (..., L_q, d_v), (..., L_q, L_k)
+    out = torch.matmul(used, v)
+    return (out / late if steps.use == "output scaled" else out, weights)
 
 
 def filled(*ways):
@@ -98,6 +113,9 @@ WRONG_STEPS = (
     ("scale_other", "The scores are scaled by another number than d_k gives (multiplied instead of "
      "divided, or the length or the number of heads in its place).",
      (Steps(scale="multiplied"), Steps(scale="root length"), Steps(scale="root heads"))),
+    ("scale_late", "The scale comes too late: the weights or the output are divided, while the "
+     "scores went into the softmax as large as they were. Rows of weights should add up to 1.",
+     (Steps(scale="none", use="weights scaled"), Steps(scale="none", use="output scaled"))),
     ("softmax_query", "Your softmax runs over the queries: the columns of the weights add up to 1, "
      "the rows do not. Each query should hand out one unit of attention over the keys.",
      filled(Steps(weigh="queries"))),
@@ -106,6 +124,8 @@ WRONG_STEPS = (
      filled(Steps(weigh="batch"))),
     ("softmax_heads", "Your softmax runs over the heads; each head should have weights of its own "
      "that add up to 1 over the keys.", filled(Steps(weigh="heads"))),
+    ("softmax_twice", "The softmax was taken twice: the weights are the softmax of what were "
+     "weights already, so they are almost equal.", (Steps(weigh="keys, twice"),)),
     ("sigmoid", "The weights of a row do not add up to 1: this looks like a sigmoid of each score "
      "by itself. With the softmax the keys compete.", (Steps(weigh="sigmoid"),)),
     ("no_softmax", "The weights of a row do not add up to 1: the scores are used without a "
@@ -124,9 +144,14 @@ WRONG_STEPS = (
     ("mask_after_softmax", "The mask is applied after the softmax: the weights of the padding are "
      "0, but the rows no longer add up to 1, because padding took its share of the sum before.",
      (Steps(hide="after softmax"),)),
-    ("mask_small_neg", "The mask only adds a small number to the scores (it takes off a few units, "
-     "instead of ruling the key out), so padding still gets some weight. Was a 0/1 mask added, or "
-     "a number of too small a size?", tuple(Steps(hide="added", added=a) for a in (*ADDED, -1.0))),
+    ("mask_small_neg", "The mask puts a small number into the scores or adds one to them, instead "
+     "of ruling the key out, so padding still gets some weight (much of it, if its scores are "
+     "larger). Was a 0/1 mask added, or a number of too small a size?",
+     (*(Steps(hide="added", added=a) for a in (*ADDED, -1.0)),
+      *(Steps(hide="filled", added=a) for a in ADDED))),
+    ("mask_future", "The future is hidden: each query attends to itself and to what comes before. "
+     "An encoder reads in both directions; only what the mask forbids is hidden.",
+     (Steps(hide="future"),)),
     ("mask_ignored", "The mask is ignored: forbidden keys (the padding) keep the weight that they "
      "have without a mask.", (Steps(hide="ignored"),)),
     ("mask_query", "The mask hides queries (rows) instead of keys (columns): the rows of the "

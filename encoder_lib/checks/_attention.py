@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from encoder_lib.attention import scaled_dot_product_attention as reference
-from encoder_lib.checks._attend import WRONG_STEPS, attend, said, wrong_pairs
+from encoder_lib.checks._attend import WRONG_STEPS, Steps, attend, filled, said, wrong_pairs
 from encoder_lib.checks._checker import Case, Checker
-from encoder_lib.checks._learner import NotAttempted, Trouble, as_function, copied
+from encoder_lib.checks._compare import apart
+from encoder_lib.checks._learner import NotAttempted, Trouble, answer, as_function, copied
 from encoder_lib.checks._report import Misconception
 from encoder_lib.checks._softmax import softmax, softmax_backward
 
@@ -31,14 +32,43 @@ def takes(f, n):
     return True
 
 
+def mask_name(f, place):
+    """The name by which f wants its mask where that is not argument number ``place``; or None."""
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters) and not takes(f, place + 1):
+        return "keep_mask" if place == 1 else "mask"
+    named = [i for i, p in enumerate(parameters) if "mask" in p.name.lower()]
+    if not named or place in named and parameters[place].kind is not inspect.Parameter.KEYWORD_ONLY:
+        return None
+    return parameters[named[0]].name if named[0] >= place else None
+
+
+def with_mask(f, signature, args, mask):
+    """What f gives for args, with the mask at the place or by the name that its signature has.
+
+    Without a mask, or where f takes none, it is called without one if it can be. Raises as
+    ``answer``.
+    """
+    n = len(args)
+    name = mask_name(signature, n)
+    if mask is not None and name is not None:
+        return answer(functools.partial(f, **{name: mask}), *args)
+    short = takes(signature, n) and (mask is None or not takes(signature, n + 1))
+    return answer(f, *args) if short else answer(f, *args, mask)
+
+
 def attention_function(attempt, draw):
     """The answer as f(q, k, v, mask) -> (output, weights); weights are None when not returned."""
-    f = as_function(attempt)
-    signature = attempt.forward if isinstance(attempt, nn.Module) else attempt
+    (f,) = as_function(attempt).args
+    signature = f.forward if isinstance(f, nn.Module) else f
 
     def run(q, k, v, mask):
-        short = takes(signature, 3) and (mask is None or not takes(signature, 4))
-        result = f(q, k, v) if short else f(q, k, v, mask)
+        result = with_mask(f, signature, (q, k, v), mask)
         if isinstance(result, torch.Tensor):
             result = (result, None)
         if not isinstance(result, tuple | list) or len(result) != 2:
@@ -46,6 +76,15 @@ def attention_function(attempt, draw):
         return tuple(result)
 
     return run
+
+
+@functools.cache
+def unmasked(form):
+    """(key, form) of a wrong form with the steps that count without a mask; many share a key."""
+    if not isinstance(form, functools.partial):
+        return form, form
+    options = form.keywords | {"steps": form.keywords.get("steps", Steps()).without_mask}
+    return (form.func, frozenset(options.items())), functools.partial(form.func, **options)
 
 
 class AttentionChecker(Checker):
@@ -56,6 +95,10 @@ class AttentionChecker(Checker):
         if isinstance(got, tuple) and len(got) == 2 and got[1] is None:
             got, want = got[:1], want[:1]
         return super().apart(got, want)
+
+    def beginning(self, form):
+        """(key, form) without what a mask does, as the first trial has none."""
+        return unmasked(form)
 
 
 # --- signs that no single formula has -------------------------------------------------------------
@@ -99,6 +142,53 @@ def mixes_samples(evidence):
     return not torch.allclose(together[:1], alone, atol=1e-5)
 
 
+def wrong_weights(evidence):
+    """The output is right everywhere, what is returned as its weights is not."""
+    trials = evidence.trials
+    return all(t.got[1] is not None for t in trials) and all(
+        apart(t.got[0], t.want[0], 1e-4) is None for t in trials)  # fmt: skip
+
+
+def front_axes():
+    """Attention with a softmax over axis 1 or 2, with each kind of fill."""
+    ways = filled(Steps(weigh="axis 1"), Steps(weigh="axis 2"))
+    return tuple(functools.partial(attend, steps=steps) for steps in ways)
+
+
+def in_place_of(i, j):
+    """Attention in which argument ``j`` of q, k, v stands in the place of argument ``i``."""
+
+    def form(*args):
+        used = list(args)
+        used[i] = args[j]
+        return attend(*used)
+
+    return form
+
+
+WRONG_WEIGHTS = ("The output is right, but what you return beside it is not the weights that made "
+                 "it: the scores, a mean over the heads, or weights transposed or not yet "
+                 "masked?")  # fmt: skip
+OTHERS = (
+    Misconception(
+        "results_swapped", "What you return first are the weights. The output comes first, the "
+        "weights second.", (lambda *args: attend(*args)[::-1],
+                            lambda *args: (attend(*args)[1], None))),
+    Misconception(
+        "softmax_front", "Your softmax runs over an axis that is counted from the front (1 or 2). "
+        "With heads, with a batch alone and with neither that is another axis each time; the keys "
+        "are the last one.", front_axes()),
+    Misconception(
+        "operands", "Of queries, keys and values one is used in another's place. Scores are made "
+        "of queries and keys, and what is added up are the values.",
+        (in_place_of(0, 1), in_place_of(1, 0), in_place_of(2, 1), in_place_of(2, 0))),
+    Misconception(
+        "mask_values", "The mask sets the values of forbidden keys to 0 and leaves their weights: "
+        "they still take their share, and the weights of the others no longer add up to 1.",
+        lambda q, k, v, mask: (attend(q, k, v, mask, Steps(hide="after softmax"))[0],
+                               attend(q, k, v)[1])),
+    Misconception("wrong_weights", WRONG_WEIGHTS, signs=wrong_weights),
+)  # fmt: skip
 SIGNS = {"mask_ignored": ignores_mask, "mask_query": masks_queries}
 
 
@@ -111,12 +201,13 @@ def misconceptions():
     found.insert(2, Misconception("qk_swapped", "Queries and keys are swapped: the scores are "
                  "transposed, so each key asks and each query answers.",
                  lambda q, k, v, mask: attend(k, q, v, mask)))  # fmt: skip
-    found.append(Misconception("mixes_samples", "The sentences of a batch influence each other: "
-                 "the first gives another result alone than beside others. Did a reshape or a "
-                 "softmax run over the batch axis?", signs=mixes_samples))  # fmt: skip
+    found += OTHERS
     for key, text, other, also, steps in wrong_pairs():
         form = functools.partial(attend, steps=steps)
         found.append(Misconception(f"{key}+{other}", f"{text} And: {also}", form))
+    found.append(Misconception("mixes_samples", "The sentences of a batch influence each other: "
+                 "the first gives another result alone than beside others. Did a reshape or a "
+                 "softmax run over the batch axis?", signs=mixes_samples))  # fmt: skip
     return tuple(found)
 
 
@@ -150,6 +241,14 @@ def per_query(draw):
     return *(draw.normal(2, 5, 6) for _ in range(3)), mask | torch.eye(5, dtype=torch.bool)
 
 
+def loud_padding(draw):
+    """q, k, v (5, 16) and a mask (1, 5): allowed scores near -60, forbidden ones near 0."""
+    q, k, v = (draw.normal(5, 16) for _ in range(3))
+    keep = draw.keep([3], 5)  # (1, 5)
+    q[:, 0], k[:, 0] = 40.0, torch.where(keep[0], -6.0, 0.0)
+    return q, k, v, keep
+
+
 scaled_dot_product_attention = AttentionChecker(
     name="scaled_dot_product_attention",
     number="3.5",
@@ -174,5 +273,6 @@ scaled_dot_product_attention = AttentionChecker(
         Case("scores up to about 40 in size",
              lambda draw: (4 * draw.normal(2, 2, 4, 16), 3 * draw.normal(2, 2, 4, 16),
                            draw.normal(2, 2, 4, 16), None)),
+        Case("no batch, and forbidden keys with far larger scores than all others", loud_padding),
     ),
 )  # fmt: skip

@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 
 from encoder_lib.checks._compare import apart
 from encoder_lib.checks._judge import Case, Evidence, Trial, judge
-from encoder_lib.checks._learner import NotAttempted, Trouble, as_function, isolated, kind
+from encoder_lib.checks._learner import (
+    NotAttempted,
+    Trouble,
+    as_function,
+    as_it_was,
+    isolated,
+    kind,
+    sentence,
+)
 from encoder_lib.checks._report import FAILED, NOT_ATTEMPTED, PASSED, Misconception, Report
 
 __all__ = ["Case", "Checker", "Evidence", "Trial"]
@@ -30,6 +38,7 @@ class Checker:
         notes: function of the evidence of a right answer, gives sentences.
         tolerance: relative to the largest entry where that exceeds 1.
         dtype: whether the dtype of the result counts.
+        again: how often a right answer runs again in every case, where it may have been luck.
     """
 
     name: str
@@ -47,21 +56,23 @@ class Checker:
     notes: Callable[[Evidence], tuple[str, ...]] = lambda evidence: ()
     tolerance: float = 1e-5
     dtype: bool = True
+    again: int = 0
 
     def __call__(self, attempt=None, *, seed=None, **options) -> Report:
         """Check an answer. ``seed`` repeats the same inputs; returns a Report, never raises."""
         try:
-            with isolated(seed) as draw:
+            with isolated(seed) as draw, as_it_was(attempt):
                 return judge(self, attempt, draw, options)
         except NotAttempted as stub:
             notes = (str(stub),) if str(stub) else ()
             return self.report(NOT_ATTEMPTED, diagnosis=NOT_ATTEMPTED, notes=notes)
         except Trouble as trouble:
-            return self.failed(trouble.key, f"{trouble.text[:1].upper()}{trouble.text[1:]}.")
+            return self.failed(trouble.key, sentence(trouble.text))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # whatever was handed in, the learner gets a report
-            text = f"The check cannot work with {kind(attempt)} ({type(error).__name__})."
+            text = f"The check cannot work with this answer, {kind(attempt)}: it led to a "
+            text += f"{type(error).__name__}."
             return self.failed("type", text)
 
     def as_function(self):

@@ -7,7 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from encoder_lib.checks._checker import Case, Checker
-from encoder_lib.checks._learner import NotAttempted, answer, as_function
+from encoder_lib.checks._compare import apart, plain
+from encoder_lib.checks._learner import NotAttempted, Trouble, answer, as_function
 from encoder_lib.checks._report import Misconception
 
 __all__ = ["finds_wrong_scale", "padding_invariant", "texts_do_not_leak"]
@@ -28,7 +29,7 @@ class Verdicts:
     def __init__(self, attempt, build, sick):
         self.attempt = as_function(attempt).args[0]  # refuses stubs; the bare function inside
         self.build, self.sick = build, sick
-        self.raised, self.seen, self.left = False, [], set()
+        self.raised, self.given, self.seen, self.left = False, False, [], set()
 
     def guarded(self, *args):
         """The attempt, whose AssertionErrors are False."""
@@ -44,26 +45,41 @@ class Verdicts:
         try:
             return self.ask(kind, *args)
         except NotAttempted:
-            if not self.raises_for_sick(*args):
-                raise
+            self.raises_for_sick(*args)
             return True
 
     def raises_for_sick(self, *args):
-        """Whether the test raises an AssertionError for a patient that is clearly sick."""
-        self.ask(self.sick, *args)
-        return self.raised
+        """Ask a patient that is clearly sick, and hope for an AssertionError.
+
+        Raises: NotAttempted when nothing comes, Trouble when some patients got a verdict.
+        """
+        try:
+            self.ask(self.sick, *args)
+        except NotAttempted:
+            if not self.given:
+                raise
+        if not self.raised:
+            raise Trouble("your test returns a verdict for some models and nothing for others: a "
+                          "return is missing on one of its ways", "no_verdict")  # fmt: skip
 
     def ask(self, kind, *args):
         """What the test says about one patient; a tensor of one element counts as its value."""
         patient, args, after = self.build(kind, *args)
         value = answer(self.guarded, patient, *args)
+        self.given = self.given or not self.raised
         self.left |= after(self)
-        return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+        return plain(value)
 
 
 LUCK = (
-    "The same model gets another verdict at the next call: your test leaves it to luck. "
-    "Does it draw too few numbers, or is dropout on?"
+    "The same model gets another verdict at the next call: your test leaves it to luck. Does it "
+    "draw too few numbers, look at a part chosen at random, or is dropout on?"
+)
+
+
+OTHER = (
+    "Your verdict on some models is wrong. True is for healthy ones, False for sick ones; below "
+    "is one about which your test is mistaken."
 )
 
 
@@ -74,12 +90,23 @@ class VerdictChecker(Checker):
         """The report on a wrong test; what another answer calls random is luck here."""
         if key == "random":
             key, diagnosis = "luck", LUCK
+        if key == "value":
+            diagnosis = OTHER
         return super().failed(key, diagnosis, *args, **kwargs)
 
 
 def leaves_to_luck(evidence):
     """Some model gets another verdict when it is asked for again."""
-    return any(evidence.ask(*t.args) != t.got for t in evidence.answers() for _ in range(8))
+    return any(evidence.ask(*t.args) != t.got for t in evidence.answers() for _ in range(3))
+
+
+LEFT_TO_LUCK = Misconception("luck", LUCK, signs=leaves_to_luck)
+
+
+def never_asks(name):
+    """The misconception of a test that never calls what it is to test."""
+    return Misconception("never_asks", f"Your test never calls {name}, so its verdict cannot "
+                         "depend on it.", signs=lambda e: not any(e.f.seen))  # fmt: skip
 
 
 def verdicts(healthy, wrong=(), always=None):
@@ -114,6 +141,21 @@ def notes(evidence):
 # --- patients -------------------------------------------------------------------------------------
 
 
+class Asked(list):
+    """The inputs that a patient was asked; a copy of the patient writes into the same list."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+LEAKS_BETWEEN = {  # kind -> (from, to), numbers of texts
+    "first to others": ((0, 1), (0, 2)),
+    "others to first": ((1, 0), (2, 0)),
+    "second to third": ((1, 2),),
+    "third to second": ((2, 1),),
+}
+
+
 class Patient(nn.Module):
     """One attention with a residual connection, (B, L, D) -> (B, L, D), and one fault.
 
@@ -122,7 +164,7 @@ class Patient(nn.Module):
 
     def __init__(self, kind):
         super().__init__()
-        self.kind = kind
+        self.kind, self.asked = kind, Asked()
         self.w_q, self.w_k, self.w_v = (nn.Linear(D, D) for _ in range(3))
         self.dropout = nn.Dropout(0.3 if kind == "dropout" else 0.0)
         self.norm = nn.BatchNorm1d(D) if kind.startswith("batch norm") else nn.Identity()
@@ -145,25 +187,40 @@ class Patient(nn.Module):
 
     def forward(self, x, keep):
         """The model (B, L, D), its fault in place."""
+        self.asked.append(x.detach())
         if self.kind == "drops padded input":
             x = torch.where(keep[..., None], x, 0.0)
         if self.kind == "over batch":
             return x + self.attend(x.transpose(0, 1), None).transpose(0, 1)
         out = x + self.attend(x, keep)
         out = self.norm(out.flatten(0, 1)).view_as(x)
-        return self.between_texts(out, x) * (keep[..., None] if self.kind == "zeros" else 1.0)
+        out = self.between_texts(self.between_tokens(out, x), x)
+        return out * (keep[..., None] if self.kind == "zeros" else 1.0)
+
+    def between_tokens(self, out, x):
+        """What a token adds to others of its text, whatever the mask says."""
+        if self.kind == "right neighbour":
+            return out + 0.1 * F.pad(x[:, 1:], (0, 0, 0, 1))
+        return out + 0.1 * x[:, -1:] if self.kind == "last place" else out
 
     def between_texts(self, out, x):
         """What one text adds to another."""
-        first = torch.zeros(len(x), 1, 1)
-        first[0] = 1.0
         if self.kind == "slight mean":
             return out + 2e-3 * x.mean((0, 1))
-        if self.kind == "first to others":
-            return out + (1 - first) * x[0].mean(0)
-        if self.kind == "others to first" and len(x) > 1:
-            return out + first * x[1:].mean((0, 1))
-        return out
+        way = torch.zeros(len(x), len(x))  # (to, from)
+        for one, other in LEAKS_BETWEEN.get(self.kind, ()):
+            if max(one, other) < len(x):
+                way[other, one] = 1.0
+        return out + (way @ x.mean(1))[:, None] if way.any() else out
+
+
+def condition(patient):
+    """What a test should leave as it is: (name, value) pairs."""
+    modes = [module.training for module in patient.modules()]
+    weights = [p.detach().clone() for p in patient.parameters()]
+    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in patient.modules())
+    return {"another mode (train or eval)": modes, "other weights": weights, "hooks": hooks,
+            "another dropout": patient.dropout.p}  # fmt: skip
 
 
 def built(kind, seed, x, keep):
@@ -171,10 +228,12 @@ def built(kind, seed, x, keep):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         patient = Patient(kind).train(kind != "batch norm, evaluation")
-    mode = patient.training
+    before = condition(patient)
 
-    def after(_):
-        left = set() if patient.training == mode else {"another mode (train or eval)"}
+    def after(verdict):
+        verdict.seen.append([(asked, keep) for asked in patient.asked])
+        now = condition(patient)
+        left = {what for what, value in before.items() if apart(now[what], value, 0.0) is not None}
         graded = any(p.grad is not None for p in patient.parameters())
         return left | {"gradients"} if graded else left
 
@@ -191,8 +250,8 @@ def ward(kinds):
 
     def made(kind):
         def make(draw):
-            keep = draw.keep((5, 4, 2), 5)  # (B, L)
-            x = draw.normal(3, 5, D) * torch.where(keep, 1.0, 3.0)[..., None]
+            keep = draw.keep((6, 4, 2), 6)  # (B, L)
+            x = draw.normal(3, 6, D) * torch.where(keep, 1.0, 3.0)[..., None]
             return kind, draw.integer(0, 2**31), x, keep
 
         return make
@@ -212,11 +271,22 @@ LEAKS = {
     "no mask": "a model without a mask",
     "inverted mask": "a model with its mask inverted",
     "weak mask": "a model whose mask lets a little through",
+    "right neighbour": "a model in which each token hears the next one, padding or not",
+    "last place": "a model in which each token hears the last place, padding or not",
 }
+
+
+def constant_padding(evidence):
+    """Each padded token that the models were asked had the same number in all its places."""
+    asked = [(x, keep) for pairs in evidence.f.seen for x, keep in pairs
+             if x.shape[:2] == keep.shape]  # fmt: skip
+    return bool(asked) and all(x[~keep].std(-1).max() < 1e-6 for x, keep in asked)
+
 
 padding_invariant = VerdictChecker(
     name="padding_invariant",
     number="13.4",
+    again=2,
     component="padding",
     right=verdicts(FINE),
     reread="How a check is made",
@@ -225,6 +295,11 @@ padding_invariant = VerdictChecker(
     notes=notes,
     cases=ward(FINE | LEAKS),
     misconceptions=(
+        never_asks("the model"),
+        LEFT_TO_LUCK,
+        Misconception("constant_padding", "You compare padding that is constant with padding that "
+                      "is another constant. LayerNorm subtracts the mean of a token, so both are "
+                      "zeros for these models: use random numbers.", signs=constant_padding),
         Misconception("padded_rows", "Your test compares the rows of padding, too. What comes out "
                       "there may change with what goes in; nobody reads it.",
                       (verdicts(FINE, ("healthy", "dropout")), verdicts(FINE, ("healthy",)))),
@@ -237,6 +312,10 @@ padding_invariant = VerdictChecker(
         Misconception("too_loose", "Your tolerance lets a small leak through. Rounding is below "
                       "0.00001 here; what is larger has a cause.",
                       (verdicts(FINE, ("weak mask",)), verdicts(FINE, ("weak mask", "dropout")))),
+        Misconception("part_only", "A leak that concerns one place only stays hidden. Change all "
+                      "of the padding, and compare all real tokens.",
+                      tuple(verdicts(FINE, wrong) for wrong in
+                            (("right neighbour",), ("last place",)))),
         *usual(FINE, LEAKS),
     ),
 )  # fmt: skip
@@ -253,12 +332,24 @@ MIXED = {
     "batch norm, training": "BatchNorm in training mode",
     "first to others": "a leak from the first text into the others",
     "others to first": "a leak from the others into the first text",
+    "second to third": "a leak from the second text into the third",
+    "third to second": "a leak from the third text into the second",
     "slight mean": "a slight leak from each text into each",
 }
+
+
+def missing(*ways):
+    """Forms: the verdicts of tests that miss these kinds of leaks, or also call eval() first."""
+    return tuple(verdicts(APART, (*way, *more)) for way in ways
+                 for more in ((), ("batch norm, training",)))  # fmt: skip
+
+
+FIRST, OTHERS, SECOND, THIRD = LEAKS_BETWEEN  # where the leak starts; see there where it ends
 
 texts_do_not_leak = VerdictChecker(
     name="texts_do_not_leak",
     number="13.5",
+    again=3,
     component="batches",
     right=verdicts(APART),
     reread="Learning by heart proves little",
@@ -267,25 +358,30 @@ texts_do_not_leak = VerdictChecker(
     notes=notes,
     cases=ward(APART | MIXED),
     misconceptions=(
+        never_asks("the model"),
+        LEFT_TO_LUCK,
         Misconception("evaluation_only", "Your test calls eval() first, and in evaluation mode "
                       "BatchNorm keeps texts apart. Test the model in the mode in which it comes.",
                       verdicts(APART, ("batch norm, training",))),
         Misconception("one_output", "Your test looks at the output of one text only. A leak has a "
                       "direction: the other texts may hear of this one.",
-                      (verdicts(APART, ("first to others",)),
-                       verdicts(APART, ("first to others", "batch norm, training")))),
+                      missing((FIRST, SECOND, THIRD), (OTHERS, SECOND))),
         Misconception("one_input", "Your test changes one text only. A leak has a direction: this "
                       "one may hear of the texts that you left alone.",
-                      (verdicts(APART, ("others to first",)),
-                       verdicts(APART, ("others to first", "batch norm, training")))),
+                      missing((OTHERS, SECOND, THIRD), (FIRST, THIRD))),
+        Misconception("one_direction", "Your test finds leaks in one direction of the batch only, "
+                      "into earlier texts or into later ones. Any text may hear of any other: "
+                      "change each of them, and look at all others.",
+                      missing((FIRST, SECOND), (OTHERS, THIRD))),
+        Misconception("first_only", "A leak between two texts neither of which is the first stays "
+                      "hidden. Change each text by itself, and look at all others.",
+                      missing((SECOND, THIRD))),
         Misconception("shuffled", "You shuffle the texts. A leak that treats all texts alike, such "
                       "as a mean over the batch, is shuffled with them and stays hidden.",
-                      tuple(verdicts(APART, ("over batch", "slight mean", *more)) for more in
-                            ((), ("batch norm, training",)))),
+                      missing(("over batch", "slight mean"))),
         Misconception("too_loose", "Your tolerance lets a slight leak through. Rounding is below "
                       "0.00001 here; what is larger has a cause.",
-                      (verdicts(APART, ("slight mean",)),
-                       verdicts(APART, ("slight mean", "batch norm, training")))),
+                      missing(("slight mean",))),
         *usual(APART, MIXED),
     ),
 )  # fmt: skip
@@ -339,22 +435,32 @@ def not_standard(evidence):
     """Numbers that are far from mean 0 and variance 1."""
     pairs = [pair for given in evidence.f.seen for pair in given]
     drawn = torch.cat([x.flatten().float() for pair in pairs for x in pair])
+    if drawn.var() == 0:
+        return False  # nothing was drawn: a known pair
     return abs(drawn.mean()) > 0.2 or not 0.8 < drawn.var() < 1.25
+
+
+def asks_for_itself(evidence):
+    """q and k are the same vectors in every call."""
+    pairs = [pair for given in evidence.f.seen for pair in given]
+    alike = [q.shape == k.shape and torch.equal(q, k) for q, k in pairs]
+    return all(alike) and any(q.var() > 0 for q, _ in pairs)
 
 
 def scale_misconceptions():
     """What the check of a scale test recognises."""
     right, wrong = ("right",), ("none", "d_k", "8 heads", "2 heads")
     return (
-        Misconception("never_asks", "Your test never calls score, so its verdict cannot depend on "
-                                    "it.",
-                      signs=lambda e: not any(e.f.seen)),
+        never_asks("score"),
         Misconception("width_ignored", "You draw q and k of the same width whatever d_k is. The "
                       "right scale depends on d_k, so the vectors must have d_k "
                       "numbers.", signs=ignores_width),
         Misconception("not_standard", "The numbers you draw do not have mean 0 and variance 1, and "
                       "only for these you know the variance of a score.", signs=not_standard),
-        Misconception("luck", LUCK, signs=leaves_to_luck),
+        Misconception("q_is_k", "You use the same vectors as q and as k. A vector's score with "
+                      "itself is its squared length, which is large and never negative; the "
+                      "variance is known for vectors drawn independently.", signs=asks_for_itself),
+        LEFT_TO_LUCK,
         Misconception("expects_no_scale", "You expect the variance d_k: that is what a dot product "
                       "has before it is divided by anything.", verdicts(right, ("right", "none"))),
         Misconception("too_large_only", "Your test finds scores that are too large, not those that "
@@ -372,6 +478,7 @@ def scale_misconceptions():
 finds_wrong_scale = VerdictChecker(
     name="finds_wrong_scale",
     number="13.6",
+    again=6,
     component="attention",
     right=verdicts(("right",)),
     reread="29 what no check finds",

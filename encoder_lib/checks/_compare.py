@@ -68,10 +68,15 @@ def tensors_apart(got, want, tolerance, name, dtype):
     return Difference(key, f"{name} {what}{f', {where}' if where else ''}", expected, shown)
 
 
+def plain(value):
+    """A tensor of one element or a NumPy number as a Python number; other values as they are."""
+    single = isinstance(value, torch.Tensor) and value.numel() == 1
+    return value.item() if single or type(value).__module__ == "numpy" else value
+
+
 def numbers_apart(got, want, tolerance, name):
     """The difference of two plain numbers, truth values or texts, or None."""
-    if isinstance(got, torch.Tensor) and got.numel() == 1:
-        got = got.item()
+    got = plain(got)
     if isinstance(want, bool) or isinstance(got, bool) or isinstance(want, str):
         same, alike = got == want, type(got) is type(want)
     else:
@@ -81,7 +86,7 @@ def numbers_apart(got, want, tolerance, name):
     if not alike:
         return Difference("type", f"{name} should be {kind(want)}; what came is {kind(got)}")
     shown = repr(want), repr(got)[:80]
-    return None if same else Difference("value", f"{name} is another one", *shown)
+    return None if same else Difference("value", f"{name} is another one than expected", *shown)
 
 
 def groups_apart(got, want, tolerance, name, dtype, names):

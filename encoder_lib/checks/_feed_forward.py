@@ -128,9 +128,21 @@ def mixes_positions(evidence):
 
 # --- the check ------------------------------------------------------------------------------------
 
+def by_parts(a, b):
+    """a z + b |z|, of which ReLU is the case of a = b = 1/2."""
+    return lambda z: a * z + b * z.abs()
+
+
+def step(z):
+    """1 for positive z, 0 for negative."""
+    return (z > 0).to(z.dtype)
+
+
+PARTS = (by_parts(1.0, 1.0), by_parts(0.5, -0.5), by_parts(-0.5, 0.5), by_parts(0.5, 1.0),
+         by_parts(1.0, 0.5), by_parts(-0.5, -0.5))  # fmt: skip
 OTHER_BENDS = (F.silu, torch.tanh, torch.sigmoid, F.leaky_relu, F.elu, F.softplus, torch.abs,
                torch.square, functools.partial(F.leaky_relu, negative_slope=0.1),
-               functools.partial(F.leaky_relu, negative_slope=0.2))  # fmt: skip
+               functools.partial(F.leaky_relu, negative_slope=0.2), F.relu6, F.hardswish, step)  # fmt: skip
 
 
 def with_form(**steps):
@@ -173,6 +185,19 @@ MISCONCEPTIONS = (
         reread="Keys and values",
     ),
     Misconception(
+        "relu_parts",
+        "Your bend is put together of z and |z| in another way than ReLU: for a positive z it "
+        "should give z itself, for a negative one 0. Try it with 3 and with -3.",
+        tuple(with_form(bend=bend) for bend in PARTS),
+        reread="ReLU and GELU",
+    ),
+    Misconception(
+        "nan_at_0",
+        "Right, except where the match of a unit is exactly 0: there something is divided by 0.",
+        (with_form(bend=lambda z: z * (z / z.abs() + 1) / 2),
+         with_form(bend=lambda z: (z + z.abs()) / (2 * z) * z)),
+    ),
+    Misconception(
         "other_activation",
         "Your bend is not ReLU: the hidden units have other values than max(0, z), below 0 or "
         "above it.",
@@ -207,6 +232,7 @@ MISCONCEPTIONS = (
             lambda w, x: network(w, standard(x)),
             with_form(last=standard),
             with_form(bend=lambda z: F.relu(standard(z))),
+            with_form(bend=lambda z: standard(F.relu(z))),
             lambda w, x: standard(x + network(w, x)),
         ),
     ),
@@ -251,13 +277,14 @@ MISCONCEPTIONS = (
 )
 
 
-def sizes(draw, batch, length, d_model, d_ff):
-    """(weights, x (B, L, D)) with biases that are not 0."""
+def sizes(draw, batch, length, d_model, d_ff, loud=1.5):
+    """(weights, x (B, L, D)) with biases that are not 0, but for a unit whose match always is."""
     weights = {
         "w_1": draw.normal(d_ff, d_model) / math.sqrt(d_model), "b_1": draw.normal(d_ff),
         "w_2": draw.normal(d_model, d_ff) / math.sqrt(d_ff), "b_2": draw.normal(d_model),
     }  # fmt: skip
-    return weights, 1.5 * draw.normal(batch, length, d_model)
+    weights["w_1"][0] = weights["b_1"][0] = 0.0
+    return weights, loud * draw.normal(batch, length, d_model)
 
 
 feed_forward = Checker(
@@ -276,6 +303,7 @@ feed_forward = Checker(
         ),
         Case("fewer hidden units than features", lambda draw: sizes(draw, 3, 4, 8, 3)),
         Case("as many words as features", lambda draw: sizes(draw, 2, 6, 6, 10)),
+        Case("large numbers", lambda draw: sizes(draw, 2, 3, 5, 20, loud=15.0)),
         Case("one sentence of one word", lambda draw: sizes(draw, 1, 1, 4, 16)),
     ),
 )
@@ -316,12 +344,12 @@ def no_root(z):
 
 def nearly(evidence):
     """Close to the slope in every entry, but not to five digits."""
-    return all((t.got - t.want).abs().max() < 0.02 for t in evidence.trials)
+    return all(t.got.dtype == t.want.dtype for t in evidence.trials) and all((t.got - t.want).abs().max() < 0.02 for t in evidence.trials)
 
 
 BAD_DENSITIES = tuple(
     functools.partial(density, exponent=exponent, square=square)
-    for exponent in (0.5, 1.0)
+    for exponent in (0.5, 1.0, -0.5)
     for square in (2 * math.pi, 1.0, 2.0, math.pi, 4 * math.pi**2)
 )[1:]
 ERF = functools.partial(density, exponent=1.0, square=math.pi)  # the slope of (1 + erf z) / 2
@@ -370,6 +398,12 @@ gelu_slope = Checker(
             "exponent, or another number in front of it.",
             tuple(sum_of(density=bad) for bad in BAD_DENSITIES),
         ),
+        Misconception(
+            "not_cdf",
+            "Your probability runs from -1 to 1, or from 0 to 2, as erf does. A probability lies "
+            "between 0 and 1.",
+            tuple(sum_of(cdf=f) for f in (lambda z: 2 * cdf(z), lambda z: 2 * cdf(z) - 1)),
+        ),
         Misconception("not_the_slope", "This is GELU itself; asked for is its slope.", F.gelu),
         Misconception(
             "tanh",
@@ -381,7 +415,12 @@ gelu_slope = Checker(
             "sigmoid",
             "A sigmoid stands for the normal distribution: this is the slope of SiLU, or of z "
             "sigmoid(1.702 z).",
-            (slope_of(F.silu), slope_of(lambda z: z * torch.sigmoid(1.702 * z))),
+            (
+                slope_of(F.silu),
+                slope_of(lambda z: z * torch.sigmoid(1.702 * z)),
+                sum_of(cdf=lambda z: torch.sigmoid(1.702 * z)),
+                sum_of(cdf=torch.sigmoid),
+            ),
         ),
         Misconception(
             "relu",

@@ -8,9 +8,15 @@ import torch
 from torch import nn
 
 from encoder_lib.checks._attend import WRONG_STEPS, Steps, attend, said, wrong_pairs
-from encoder_lib.checks._attention import AttentionChecker, right_without_mask, takes
+from encoder_lib.checks._attention import (
+    WRONG_WEIGHTS,
+    AttentionChecker,
+    right_without_mask,
+    with_mask,
+    wrong_weights,
+)
 from encoder_lib.checks._checker import Case, Checker
-from encoder_lib.checks._learner import Trouble, answer, call, kind, made
+from encoder_lib.checks._learner import Trouble, call, kind, made
 from encoder_lib.checks._report import Misconception
 from encoder_lib.checks._weights import bare_maps, has_bias, own_name, parts, set_by_name
 
@@ -77,11 +83,13 @@ def at_real(out, weights, keep):
     return out, weights
 
 
-def per_head(weights, n_heads, x, keep):
+def per_head(weights, n_heads, x, keep, numbers_first=False):
     """One map for queries, keys and values whose rows are read head by head."""
     joint = fused(weights)
     for letter in "wb":
-        cut = joint[f"{letter}_qkv"].unflatten(0, (n_heads, 3, -1))  # (H, 3, d_k, ...)
+        order = (n_heads, -1, 3) if numbers_first else (n_heads, 3, -1)
+        cut = joint[f"{letter}_qkv"].unflatten(0, order)
+        cut = cut.transpose(1, 2) if numbers_first else cut  # (H, 3, d_k, ...)
         for i, name in enumerate("qkv"):
             joint[f"{letter}_{name}"] = cut[:, i].flatten(0, 1)
     return multi_head(joint, n_heads, x, keep)
@@ -93,7 +101,47 @@ def averaged(weights, n_heads, x, keep):
     return out, a.mean(dim=1)
 
 
+def one_head(weights, n_heads, x, keep):
+    """The projections are not split: one head as wide as the model."""
+    return multi_head(weights, 1, x, keep)
+
+
+def with_input(weights, n_heads, x, keep):
+    """The input is added to the output."""
+    out, a = multi_head(weights, n_heads, x, keep)
+    return out + (x if keep is None else torch.where(keep[..., None], x, 0.0)), a
+
+
+def input_hidden(weights, n_heads, x, keep):
+    """The padding of the input is set to 0, and its keys keep their weight."""
+    if keep is None:
+        return multi_head(weights, n_heads, x, keep)
+    x = torch.where(keep[..., None], x, 0.0)
+    return at_real(*multi_head(weights, n_heads, x, None), keep)
+
+
 # --- running a learner's module -------------------------------------------------------------------
+
+
+def joint_map(module, names):
+    """What the module calls its one map for queries, keys and values, or None.
+
+    Under an unknown name it is the only one that makes three times as many numbers as it reads.
+    """
+    linear = [(name, m) for name, m in module.named_modules() if isinstance(m, nn.Linear)]
+    wide = [name for name, m in linear if m.out_features == 3 * m.in_features]
+    return names.get("w_qkv") or own_name(module, "w_qkv") or (wide[0] if len(wide) == 1 else None)
+
+
+def found_by_shape(module, names, weights):
+    """The names with those of ``w_qkv`` and ``w_o`` added, where their shapes tell which is meant."""
+    size = tuple(weights["w_o"].shape)
+    square = [name for name, m in module.named_modules()
+              if isinstance(m, nn.Linear) and tuple(m.weight.shape) == size]  # fmt: skip
+    found = {"w_qkv": joint_map(module, names)} | names
+    if own_name(module, "w_o") is None and len(square) == 1:
+        found.setdefault("w_o", square[0])
+    return found
 
 
 def fused(weights):
@@ -120,9 +168,10 @@ class Learner:
         if self.adapter is not None:
             call(self.adapter, module, weights)
             return
-        if own_name(module, "w_qkv") and not own_name(module, "w_q"):
-            weights = fused(weights)
-        self.missing = set_by_name(module, weights, self.names)
+        names = dict(self.names or {})
+        if not (names.get("w_q") or own_name(module, "w_q")) and joint_map(module, names):
+            names, weights = found_by_shape(module, names, weights), fused(weights)
+        self.missing = set_by_name(module, weights, names)
 
     def __call__(self, weights, n_heads, x, keep):
         module = made(self.attempt, x.size(-1), n_heads, wants=WANTS)
@@ -146,8 +195,7 @@ class Learner:
             asks = False
         forward = functools.partial(module, return_weights=True) if asks else module
         alone = functools.partial(module.forward, return_weights=True) if asks else module.forward
-        short = takes(alone, 1) and (keep is None or not takes(alone, 2))
-        return answer(forward, x) if short else answer(forward, x, keep)
+        return with_mask(forward, alone, (x,), keep)
 
 
 def learner(attempt, draw, names=None, adapter=None, bias=True):
@@ -163,10 +211,20 @@ def learner(attempt, draw, names=None, adapter=None, bias=True):
     for key in NAMES if adapter is None else ():
         name = (names or {}).get(key) or own_name(module, key)
         held = key if name else "w_qkv"
-        name = name or own_name(module, "w_qkv")
+        name = name or joint_map(module, names or {})
         if name is not None and not has_bias(module, name, held):
             draw.without.add("b" + key[1:])
     return f
+
+
+def loud_padding(draw):
+    """As ``batch``, scores of real tokens near -67, of padding near 0."""
+    weights, n_heads, x, keep = batch(draw, 2, 12, (5, 3), 5)
+    for name, size in (("w_q", 4.0), ("w_k", -4.0)):
+        weights[name] *= 0.1
+        weights[name][0, 0] = weights[name][6, 6] = size  # the first number of either head
+    x[..., [0, 6]] = torch.where(keep, 3.2, 0.0)[..., None]
+    return weights, n_heads, x, keep
 
 
 def batch(draw, n_heads, d_model, lengths, length, masked=True):
@@ -230,10 +288,10 @@ def mixes_positions(evidence):
 
 
 def one_map(evidence):
-    """None of the three maps has a name that is known, and there is at most one beside w_o."""
+    """None of the three maps has a name that is known, and beside w_o there is at most one like it."""
     module = made(evidence.f.attempt, 24, 4)
-    linear = [m for m in module.modules() if isinstance(m, nn.Linear)]
-    return set(NAMES[:3]) <= set(evidence.f.missing) and 1 <= len(linear) <= 2
+    sizes = [tuple(m.weight.shape) for m in module.modules() if isinstance(m, nn.Linear)]
+    return set(NAMES[:3]) <= set(evidence.f.missing) and sizes in ([(24, 24)], [(24, 24)] * 2)
 
 
 def slices_input(evidence):
@@ -254,6 +312,9 @@ SPLIT = (
     "The heads were split without a transpose: the numbers are cut in the order in which they lie "
     "in memory, so head 0 sees only the first tokens instead of some numbers of every token."
 )
+MIXED = ("Shuffled words do not give the shuffled result, so some step treats the places of a "
+         "sentence unequally. Usually a split or a merge has its axes in another order than it "
+         "should; a mask of the future would do it, too.")  # fmt: skip
 MERGE = ("The heads were merged without a transpose: the rows of one head are glued together, so "
          "the output of a token holds numbers of other tokens.")  # fmt: skip
 SLICED = ("The maps of your heads are d_k by d_k: each head is given a slice of the input. A head "
@@ -268,6 +329,9 @@ ORDERS = tuple(
 CUTS = (
     ("badsplit", SPLIT, (dict(cut="view"), dict(cut="view", join="view"))),
     ("badmerge", MERGE, (dict(join="view"),)),
+    ("layouts_mixed", "Splitting and merging do not go together: one of them takes the numbers of a "
+                      "head as neighbours, the other every H-th number.",
+     (dict(cut="interleaved"), dict(join="interleaved"))),
     ("no_oproj", "The output projection is missing: the heads stand side by side, and nothing "
                  "mixes them.", (dict(maps=("w_q", "w_k", "w_v", "")),)),
     ("no_vproj", "The values are not projected: the input itself is averaged instead of its "
@@ -303,16 +367,25 @@ def misconceptions():
         Misconception("averaged_weights", "The weights are averaged over the heads: the shape "
                                           "should be (B, H, L, L), a map for every "
                                           "head.", averaged),
-        Misconception("roles_mixed", ROLES, (per_head, *ORDERS)),
+        Misconception("roles_mixed", ROLES, (per_head, lambda *args: per_head(*args, True),
+                                             *ORDERS)),
+        Misconception("one_head", "The heads are missing: the projections are not split, and one "
+                                  "head as wide as the model does all the work.", one_head),
+        Misconception("residual_inside", "The input is added inside. That is done once, outside "
+                                         "of attention (chapter 07); done inside, too, it would "
+                                         "be added twice.", with_input),
+        Misconception("mask_input", "The padding of the input is set to 0 instead of being hidden "
+                                    "as keys: a key of zeros (or of the bias) has a score, too, "
+                                    "and still gets weight.", input_hidden),
+        Misconception("wrong_weights", WRONG_WEIGHTS, signs=wrong_weights),
         Misconception("shared_qkv", SHARED, signs=one_map),
-        Misconception("batch_attn", BATCH, signs=mixes_samples),
-        Misconception("badsplit", SPLIT, signs=mixes_positions),
         Misconception("names", "Not all of the maps were found whose weights the check sets: call "
-                               "them w_q, w_k, w_v and w_o, or say how yours are called: "
-                               "names={\"w_q\": ...}.",
+                               "them w_qkv and w_o (or w_q, w_k, w_v and w_o), or say how yours "
+                               "are called: names={\"w_o\": ...}.",
                       signs=lambda e: bool(e.f.missing)),
     ]  # fmt: skip
-    return (*found, *pairs())
+    return (*found, *pairs(), Misconception("batch_attn", BATCH, signs=mixes_samples),
+            Misconception("mixes_positions", MIXED, signs=mixes_positions))  # fmt: skip
 
 
 def pairs():
@@ -367,6 +440,7 @@ multi_head_attention = AttentionChecker(
         Case("batch as large as the length", lambda draw: batch(draw, 2, 12, (3, 2, 1), 3)),
         Case("batch as large as the number of heads", lambda draw: batch(draw, 2, 12, (3, 2), 4)),
         Case("one head", lambda draw: batch(draw, 1, 6, (4, 2), 4)),
+        Case("padding with far larger scores than all real tokens", loud_padding),
     ),
 )  # fmt: skip
 

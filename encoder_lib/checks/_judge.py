@@ -1,12 +1,13 @@
 """Inside a check: run the answer, compare, name the misconception, write the report."""
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from encoder_lib.checks._compare import Difference, apart
-from encoder_lib.checks._learner import Draw, NotAttempted, Trouble, call, copied
+from encoder_lib.checks._learner import Draw, NotAttempted, Trouble, call, copied, sentence
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,15 @@ class Trial:
 
 @dataclass
 class Evidence:
-    """All that is known about an answer: the function itself, the trials, fresh inputs."""
+    """All that is known about an answer: the function itself, the trials, fresh inputs.
+
+    ``begun`` remembers which beginnings of forms fit the first trial, see ``begins``.
+    """
 
     f: Callable
     trials: list[Trial]
     draw: Draw
+    begun: dict = field(default_factory=dict)
 
     def answers(self):
         """The trials in which an answer came."""
@@ -50,8 +55,7 @@ def judge(checker, attempt, draw, options):
     f = checker.adapt(attempt, draw, **options)
     trials = [run(checker, case, f, draw, i == 0) for i, case in enumerate(checker.cases)]
     if differs_when_repeated(checker, f, trials[0]):
-        return checker.failed("random", "The same input gives another result the second time: is "
-                              "dropout always on, even in evaluation?")  # fmt: skip
+        return checker.failed("random", RANDOM)
     evidence = Evidence(f, trials, draw)
     for note, variant in (("", checker.right), *checker.variants):
         if equals(checker, variant, trials):
@@ -89,7 +93,25 @@ def differs_when_repeated(checker, f, trial):
     """Whether the same arguments give another result the second time."""
     if isinstance(trial.got, Trouble):
         return False
-    return checker.apart(copied(call(f, *copied(trial.args))), trial.got) is not None
+    found = checker.apart(copied(call(f, *copied(trial.args))), trial.got)
+    return found is not None and found.key != "type"  # what cannot be compared is no other result
+
+
+def was_luck(checker, evidence, seconds=0.5):
+    """Whether some case gives another result when it is asked again; for some time only."""
+    end = time.perf_counter() + seconds
+    for _ in range(checker.again):
+        for trial in evidence.trials:
+            if differs_when_repeated(checker, evidence.f, trial):
+                return True
+            if time.perf_counter() > end:
+                return False
+    return False
+
+
+RANDOM = (
+    "The same input gives another result the second time: is dropout always on, even in evaluation?"
+)
 
 
 # --- comparing ------------------------------------------------------------------------------------
@@ -120,40 +142,64 @@ def fits(checker, misconception, evidence, comparable):
             pass
     if not comparable:
         return False
-    return any(equals(checker, form, evidence.trials) for form in misconception.forms)
+    return any(begins(checker, form, evidence) and equals(checker, form, evidence.trials)
+               for form in misconception.forms)  # fmt: skip
 
 
-def differentiable(result, came):
-    """Whether a result has a gradient to compare, and the answer returned it, too."""
-    return came is not None and isinstance(result, torch.Tensor) and result.is_floating_point()
+def begins(checker, form, evidence):
+    """Whether what counts of a form in the first trial fits there; asked once, as many share it.
+
+    A checker may say what counts: ``beginning(form)`` gives (a key, a form for the first trial).
+    """
+    if not hasattr(checker, "beginning"):
+        return True
+    key, start = checker.beginning(form)
+    if key not in evidence.begun:
+        evidence.begun[key] = equals(checker, start, evidence.trials[:1])
+    return evidence.begun[key]
 
 
-def gradients(checker, function, trial):
-    """The gradients at ``checker.gradient`` for a fixed upstream gradient; None without a graph."""
+def with_graph(checker, function, trial):
+    """(inputs at ``checker.gradient``, results as a list) of a run that keeps its graph."""
     args = copied(trial.args)
     leaves = [args[i].requires_grad_() for i in checker.gradient]
     results = call(function, *args)
-    results = list(results) if isinstance(results, tuple | list) else [results]
-    given = trial.got if isinstance(trial.got, tuple | list) else [trial.got]
-    results = [r for r, came in zip(results, given, strict=True) if differentiable(r, came)]
-    if not any(r.requires_grad for r in results):
-        return None
+    return leaves, list(results) if isinstance(results, tuple | list) else [results]
+
+
+def has_graph(result):
+    """Whether a part of a result can pass a gradient on."""
+    return isinstance(result, torch.Tensor) and result.requires_grad
+
+
+def gradients(leaves, results):
+    """The gradients at the leaves for a fixed upstream gradient of each result."""
     upstream = torch.Generator().manual_seed(0)
     total = sum((r * torch.randn(r.shape, generator=upstream)).sum() for r in results)
     return call(torch.autograd.grad, total, leaves, allow_unused=True, materialize_grads=True)
 
 
 def gradient_difference(checker, f, trial):
-    """The difference of the answer's gradients from the right ones, if any; or None."""
-    right, got = gradients(checker, checker.right, trial), gradients(checker, f, trial)
-    if right is None:
+    """The difference of the answer's gradients from the right ones, if any; or None.
+
+    Further parts of a result, such as weights to look at, may come without a graph.
+    """
+    (ideal, wanted), (leaves, results) = (with_graph(checker, g, trial) for g in (checker.right, f))
+    pairs = [(a, b) for a, b in zip(wanted, results, strict=True) if has_graph(a)]
+    if not pairs:
         return None
+    first, pairs = pairs[0][1], [(a, b) for a, b in pairs if has_graph(b)]
+    right = gradients(ideal, [a for a, _ in pairs]) if pairs else None
+    got = gradients(leaves, [b for _, b in pairs]) if has_graph(first) else None
     if got is None:
         return Difference("gradient", "No gradient reaches the inputs: was a result detached, or "
                           "turned into plain numbers")  # fmt: skip
     named = [f"the gradient of {checker.inputs[i]}" for i in checker.gradient]
     return apart(got, right, 10 * checker.tolerance, "the gradients", names=named)
 
+
+NAN_BEHIND = (": a NaN or an infinity was computed on the way and hidden afterwards, and the way back "
+              "leads through it.")  # fmt: skip
 
 # --- reporting ------------------------------------------------------------------------------------
 
@@ -166,7 +212,7 @@ def diagnose(checker, evidence):
         if fits(checker, misconception, evidence, comparable):
             return checker.failed(misconception.key, misconception.diagnosis, trial, found,
                                   misconception.reread)  # fmt: skip
-    return checker.failed(found.key, f"{found.text[:1].upper()}{found.text[1:]}.", trial, found)
+    return checker.failed(found.key, sentence(found.text), trial, found)
 
 
 def first_difference(checker, trials):
@@ -185,6 +231,8 @@ def accept(checker, evidence, note):
     if changed:
         return checker.failed("mutates", f"Your code changed {changed} in place: whoever called it "
                               "finds other numbers there afterwards.")  # fmt: skip
+    if was_luck(checker, evidence):
+        return checker.failed("random", RANDOM)
     checked = [case.name for case in checker.cases]
     checked.append("inputs unchanged, same result when repeated")
     if checker.gradient and not note:
@@ -192,7 +240,8 @@ def accept(checker, evidence, note):
             found = gradient_difference(checker, evidence.f, trial)
             if found is not None:
                 right = "" if found.key == "gradient" else "The result is right; "
-                return checker.failed("gradient", f"{right}{found.text}.", trial, found)
+                more = NAN_BEHIND if found.key == "nan" else "."
+                return checker.failed("gradient", f"{right}{found.text}{more}", trial, found)
         checked.append("gradients equal to the reference's")
     notes = ((note,) if note else ()) + tuple(checker.notes(evidence))
     return checker.passed(tuple(checked), note, notes)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import random
 import secrets
 import traceback
 import warnings
@@ -17,9 +18,9 @@ class NotAttempted(Exception):
 class Trouble(Exception):
     """What the learner's code did instead of answering, as a sentence; key names the kind."""
 
-    def __init__(self, text, key="raised"):
+    def __init__(self, text, key="raised", error=None):
         super().__init__(text)
-        self.text, self.key = text, key
+        self.text, self.key, self.error = text, key, error
 
 
 class Draw:
@@ -53,18 +54,48 @@ class Draw:
         return torch.arange(length) < torch.tensor(lengths)[:, None]  # (B, L)
 
 
+def settings():
+    """The settings of torch and Python that an answer may change: (how to set it, value) of each."""
+    return (
+        (torch.set_default_dtype, torch.get_default_dtype()),
+        (torch.set_num_threads, torch.get_num_threads()),
+        (torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()),
+        (torch.autograd.set_detect_anomaly, torch.is_anomaly_enabled()),
+        (random.setstate, random.getstate()),
+    )
+
+
 @contextlib.contextmanager
 def isolated(seed):
-    """Random numbers, warnings and the default dtype are after the check as they were before."""
+    """Random numbers, warnings and settings are after the check as they were before."""
     seed = secrets.randbits(31) if seed is None else seed
-    dtype = torch.get_default_dtype()
+    before = settings()
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
         try:
             yield Draw(seed)
         finally:
-            torch.set_default_dtype(dtype)
+            for (set_back, value), (_, now) in zip(before, settings(), strict=True):
+                if now != value:
+                    set_back(value)
+
+
+@contextlib.contextmanager
+def as_it_was(attempt):
+    """A module that was handed in is in its modes (train or eval) after the check as before."""
+    known = isinstance(attempt, nn.Module) and "_modules" in vars(attempt)
+    modes = [(part, part.training) for part in attempt.modules()] if known else []
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def sentence(text):
+    """The text as a sentence: a capital letter, and something at its end."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def kind(value):
@@ -121,9 +152,11 @@ def call(f, *args, **kwargs):
             text = " ".join(str(error).split())[:200]
         except BaseException:
             text = ""
-        if isinstance(error, NotImplementedError) or "ellipsis" in text:
+        of_torch = "not implemented for" in text or "Could not run" in text  # of a dtype, a layout
+        if isinstance(error, NotImplementedError) and not of_torch or "ellipsis" in text:
             raise NotAttempted(f"{type(error).__name__} was raised") from None
-        raise Trouble(f"your code raised {type(error).__name__}{place(error)}: {text}") from None
+        what = f"{type(error).__name__}{place(error)}" + (f": {text}" if text else "")
+        raise Trouble(f"your code raised {what}", error=error) from None
 
 
 def answer(f, *args):
@@ -168,6 +201,9 @@ def made(attempt, *sizes, wants="a class, or a function that makes a module"):
     if is_stub(attempt) or unwritten(attempt):
         raise NotAttempted("nothing was handed in, or the class has no forward yet")
     maker = type(attempt) if isinstance(attempt, nn.Module) else attempt
+    if maker is not attempt and maker.__module__.startswith("torch."):
+        raise Trouble(f"this check needs {wants}, since it chooses the sizes; what came is finished, "
+                      f"{kind(attempt)}", "type")  # fmt: skip
     if not callable(maker):
         raise Trouble(f"this check needs {wants}; what came is {kind(attempt)}", "type")
     with torch.random.fork_rng(devices=[]):
@@ -181,7 +217,8 @@ def made(attempt, *sizes, wants="a class, or a function that makes a module"):
 def copied(value):
     """The value with every tensor in it cloned, so that nobody can change the original."""
     if isinstance(value, torch.Tensor):
-        return value.detach().clone()
+        with torch._C.DisableTorchFunctionSubclass():  # a subclass might say anything of itself
+            return value.detach().clone().as_subclass(torch.Tensor)
     if isinstance(value, tuple):
         return tuple(copied(part) for part in value)
     if isinstance(value, list):

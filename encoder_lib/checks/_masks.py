@@ -312,9 +312,22 @@ def ways(**options):
                  for more in ({}, {"clean": True}, {"value": -1e9}))  # fmt: skip
 
 
-def lowered(by):
-    """The softmax in which hidden scores are lowered by a number, as a function."""
-    return lambda scores, mask: (scores - by * ~mask).softmax(-1)
+def lowered(by, how="added", clean=False):
+    """The softmax in which hidden scores are lowered by a number, or set to it, as a function."""
+
+    def form(scores, mask):
+        low = scores.masked_fill(~mask, -by) if how == "filled" else scores - by * ~mask
+        weights = low.softmax(-1)
+        return weights * mask.any(-1, keepdim=True) if clean else weights
+
+    return form
+
+
+def small_numbers():
+    """``lowered`` by numbers of several sizes, with empty rows left as they are or set to 0."""
+    sizes = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+    return tuple(lowered(by, how, clean) for by in sizes for how in ("added", "filled")
+                 for clean in (False, True))  # fmt: skip
 
 
 def parts_right(evidence):
@@ -332,7 +345,7 @@ def parts_right(evidence):
 def empty_rows_uniform(evidence):
     """Rows with a key are right, those without one share 1."""
     _, everywhere, empty = parts_right(evidence)
-    return everywhere and bool((empty > 0.01).all())
+    return everywhere and bool(((empty > 0.01) & (empty < 0.9)).all())
 
 
 def empty_rows_nan(evidence):
@@ -361,11 +374,11 @@ def padded(draw):
 
 
 def steep(draw):
-    """Scores (3, 5) in which a hidden key has a score of about 200."""
+    """Scores (3, 5) near -70, of which a hidden one is larger by 200."""
     scores, mask = draw.normal(3, 5), torch.ones(3, 5, dtype=torch.bool)
     place = draw.integers(0, 5, 3)
     mask[torch.arange(3), place] = False
-    return scores + 200.0 * ~mask, mask
+    return scores + 200.0 * ~mask - 70.0, mask
 
 
 STEEP = "hidden keys with far larger scores than all others"
@@ -394,16 +407,21 @@ MASKED_MISTAKES = (
         "their share of the sum before, so that the rows no longer add up to 1.",
         lambda scores, mask: scores.softmax(-1) * mask),
     Misconception(
-        "small_number", "Forbidden scores are lowered by a small number only, so they still get "
-        "some weight (or a 0/1 mask was added to the scores).",
-        tuple(lowered(by) for by in (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0))),
+        "small_number", "Forbidden scores are lowered by a small number, or set to one, and not "
+        "ruled out, so they may still get weight (or a 0/1 mask was added to the scores).",
+        small_numbers()),
+    Misconception(
+        "not_normalised", "The powers of e are right, and those of forbidden keys are 0, but "
+        "nothing makes shares of them: each row should add up to 1.",
+        (lambda s, m: s.exp() * m, lambda s, m: s.masked_fill(~m, -math.inf).exp())),
     Misconception(
         "queries", "The mask hides rows (queries) instead of columns (keys).",
         (*ways(turned=True), lambda s, m: s.softmax(-1) * m.expand(s.shape).mT),
         reread="Keys are hidden, queries are not"),
     Misconception(
-        "softmax_query", "The mask is right, but the softmax runs over the queries: columns add up "
-        "to 1, rows do not.", ways(axis=-2), reread="Where does the mask go?"),
+        "softmax_query", "The mask is right, but the softmax runs over the queries or another axis "
+        "counted from the front: rows do not add up to 1. The keys are the last axis.",
+        (*ways(axis=-2), *ways(axis=1), *ways(axis=0)), reread="Where does the mask go?"),
     Misconception(
         "too_late", "Right for ordinary scores. But where a forbidden key has a far larger score "
         "than all others, it still takes part, in the softmax or in the largest score, and what is "

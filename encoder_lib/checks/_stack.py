@@ -236,7 +236,7 @@ class SmallLayer(nn.Module):
     def forward(self, x, keep_mask=None):
         """(B, L, D) -> (B, L, D); the mean is over what keep_mask (B, L) keeps."""
         keep = torch.ones(x.shape[:2]) if keep_mask is None else keep_mask.float()
-        mean = torch.einsum("bld,bl->bd", x, keep) / keep.sum(dim=1, keepdim=True)
+        mean = torch.einsum("bld,bl->bd", x, keep) / keep.sum(dim=1, keepdim=True).clamp(min=1)
         return x + torch.tanh(x @ self.own + (mean @ self.others).unsqueeze(1))
 
 
@@ -262,23 +262,31 @@ def size(module):
     return sum(p.numel() for p in module.parameters())
 
 
-def stack(seed, n, normed, x, keep, *, which=lambda i, n: i, more=0, mask=lambda i: True,
-          first=False, norms="end", around=False):  # fmt: skip
+def at_real(out, keep):
+    """out (B, L, D) with padded tokens set to 0: nobody says what stands there."""
+    return out if keep is None else torch.where(keep[..., None], out, 0.0)
+
+
+def stack(seed, n, normed, x, keep, *, which=lambda i, n: i, more=0, mask=lambda i, keep: keep,
+          first=False, norms="end", around="", owned=True):  # fmt: skip
     """(output, number of parameters) of a stack, or of a wrong one.
 
-    which: place, n -> number of the layer there; more: layers too many; mask: place -> whether the
-    mask gets there; first: each layer reads the input; norms: "end", "never", "each" or "start";
-    around: a residual connection around it all.
+    which: place, n -> number of the layer there; more: layers too many; mask: place, keep -> the
+    mask that gets there; first: each layer reads the input; norms: "end", "never", "each", "twice"
+    or "start"; around: a residual connection around "all" or "each"; owned: the norm is registered.
     """
     layers = [layer_of(seed, which(i, n)) for i in range(n + more)]
     norm = norm_of(normed) or (lambda y: y)
     y = norm(x) if norms == "start" else x
     for i, layer in enumerate(layers):
-        y = layer(x if first else y, keep if mask(i) else None)
+        before = x if first else y
+        y = layer(before, None if keep is None else mask(i, keep))
+        y = y + before if around == "each" else y
         y = norm(y) if norms == "each" else y
-    y = norm(y) if norms == "end" else y
-    found = sum(size(layer) for layer in layers) + (size(norm) if normed else 0)
-    return (y + x if around else y), found
+    for _ in range({"end": 1, "twice": 2}.get(norms, 0)):
+        y = norm(y)
+    found = sum(size(layer) for layer in layers) + (size(norm) if normed and owned else 0)
+    return at_real(y + x if around == "all" else y, keep), found
 
 
 class Learner:
@@ -293,29 +301,43 @@ class Learner:
         module = made(self.attempt, *sizes, wants=WANTS)
         short = takes(module.forward, 1) and not takes(module.forward, 2)
         out = answer(module, x) if short else answer(module, x, keep)
-        return (out[0] if isinstance(out, tuple | list) and out else out), size(module)
+        out = out[0] if isinstance(out, tuple | list) and out else out
+        alike = isinstance(out, torch.Tensor) and out.shape == x.shape
+        return (at_real(out, keep) if alike else out), size(module)
 
 
 def hides_layers(evidence):
     """The module knows of less than one layer's parameters."""
     least = size(layer_of(0, 0))
-    return all(trial.got[1] < least for trial in evidence.answers())
+    return bool(evidence.answers()) and all(t.got[1] < least for t in evidence.answers())
+
+
+def same_size(evidence):
+    """The number of parameters of stacks of different heights, where it is the same; or 0."""
+    normed = [trial for trial in evidence.answers() if trial.args[2]]
+    found = {trial.args[1]: trial.got[1] for trial in normed}  # number of layers -> parameters
+    return found.popitem()[1] if len(found) > 1 and len(set(found.values())) == 1 else 0
 
 
 def does_not_grow(evidence):
-    """Three layers have as many parameters as one."""
-    normed = [trial for trial in evidence.answers() if trial.args[2]]
-    found = {trial.args[1]: trial.got[1] for trial in normed}  # number of layers -> parameters
-    return len(found) > 1 and len(set(found.values())) == 1
+    """Three layers have as many parameters as one layer and the norm."""
+    return 0 < same_size(evidence) <= size(layer_of(0, 0)) + size(norm_of(True))
+
+
+def has_a_fixed_height(evidence):
+    """The number of layers, more than one, does not depend on n_layers."""
+    return same_size(evidence) > size(layer_of(0, 0)) + size(norm_of(True))
 
 
 PATHS = (
     ("copied", "Your layers are separate, but all start with the same weights: one layer was made "
      "and copied. Each should be drawn anew.", (dict(which=lambda i, n: 0),)),
     ("mask_ignored", "The mask does not reach the layers: with padding the real tokens get other "
-     "vectors.", (dict(mask=lambda i: False),)),
+     "vectors.", (dict(mask=lambda i, keep: None),)),
+    ("inverted", "The mask reaches the layers the wrong way round: True is for real tokens, and a "
+     "layer takes it like that.", (dict(mask=lambda i, keep: ~keep),)),
     ("mask_once", "Only the first layer gets the mask. Padding is there in the later ones, too.",
-     (dict(mask=lambda i: i == 0),)),
+     (dict(mask=lambda i, keep: None if i else keep),)),
     ("same_input", "Every layer reads the input of the stack, so all but the last one work for "
      "nothing. Each should read what the one before it has made.", (dict(first=True),)),
     ("no_final_norm", "The final norm is not applied, though there was one.",
@@ -323,14 +345,18 @@ PATHS = (
     ("norm_each", "The final norm is applied after every layer; it belongs behind the last one "
                   "only.",
      (dict(norms="each"),)),
+    ("norm_twice", "The final norm is applied twice behind the last layer.",
+     (dict(norms="twice"),)),
+    ("norm_hidden", "The output is right, but the final norm is not registered in your module: an "
+     "optimizer would not train it.", (dict(owned=False),)),
     ("norm_first", "The final norm stands before the layers instead of behind them.",
      (dict(norms="start"),)),
     ("off_by_one", "The number of layers is not n_layers: there is one too many or too few.",
      (dict(more=1), dict(more=-1))),
     ("reversed", "The layers run in the wrong order: the last one made comes first.",
      (dict(which=lambda i, n: n - 1 - i),)),
-    ("around", "There is a residual connection around the whole stack; the layers have their own.",
-     (dict(around=True),)),
+    ("around", "There is a residual connection too many, around each layer or around the whole "
+     "stack; the layers have their own.", (dict(around="all"), dict(around="each"))),
 )  # fmt: skip
 
 
@@ -343,6 +369,8 @@ def wrong_paths():
         Misconception("shared", "There is only one layer in your stack, several times: whatever "
                       "n_layers is, the number of parameters stays that of one.",
                       signs=does_not_grow, reread="A stack, and two ways to get it wrong"),
+        Misconception("fixed_height", "The number of your layers is fixed in the code: it does not "
+                      "depend on n_layers.", signs=has_a_fixed_height),
     ]  # fmt: skip
     for key, text, ways in PATHS:
         forms = tuple(functools.partial(stack, **way) for way in ways)
@@ -367,6 +395,8 @@ encoder_stack = Checker(
     outputs=("the output", "the number of parameters"),
     gradient=(3,),
     adapt=lambda attempt, draw: Learner(attempt),
+    variants=(("you call make_layer once more than there are layers",
+               functools.partial(stack, which=lambda i, n: i + 1)),),
     misconceptions=wrong_paths(),
     cases=(
         Case("three layers and a final norm, no mask",

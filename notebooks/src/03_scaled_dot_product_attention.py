@@ -555,7 +555,7 @@ checks.softmax_backward(my_softmax_backward)
 # %% [markdown]
 # ## Quiz
 #
-# Six questions on what is easily mistaken here.
+# Eight questions on what is easily mistaken here.
 
 # %% tags=["hide-input"]
 from encoder_lib.widgets import quiz

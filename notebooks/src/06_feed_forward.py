@@ -375,7 +375,7 @@ for bias in (-1.0, -3.0, -10.0):
 record("N28", "gradient at bias -10 over that at 0", shares[1], 1e-18, 1e-9)
 
 # %% [markdown]
-# At $-3$ all ReLU units are dead with this seed: not one match is positive for any of the 1,024 random tokens. (With others a few units live.) GELU keeps about 6 % of its gradient there. At $-10$ it keeps less than a trillionth. So the repair is real near 0, and gone far away.
+# At $-3$ all ReLU units are dead with this seed: not one match is positive for any of the 1,024 random tokens. (With others a few units live.) GELU keeps about 6 % of its gradient there. At $-10$ it keeps less than a billionth. So the repair is real near 0, and gone far away.
 #
 # ## Let it learn
 #
@@ -896,7 +896,7 @@ checks.gelu_slope(my_gelu_slope)
 # %% [markdown]
 # ## Quiz
 #
-# Seven questions on what is easily mistaken here.
+# Eight questions on what is easily mistaken here.
 
 # %% tags=["hide-input"]
 from encoder_lib.widgets import quiz

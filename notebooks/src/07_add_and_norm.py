@@ -945,7 +945,7 @@ checks.layer_norm_backward(my_layer_norm_backward)
 # %% [markdown]
 # ## Quiz
 #
-# Seven questions on what is easily mistaken here.
+# Eight questions on what is easily mistaken here.
 
 # %% tags=["hide-input"]
 from encoder_lib.widgets import quiz

@@ -266,7 +266,7 @@ for name, kind, norm in (("pre", EncoderLayer, "pre"), ("post", EncoderLayer, "p
 record("B37", "LN(x) + f(LN(x)), silent branches, away from x", (out - x).abs().max(), 0.5, 5)
 
 # %% [markdown]
-# A silent Pre-LN stack is the identity, exactly. Post-LN gives $\operatorname{LN}(x)$, and the slip gives the same, because it *is* Post-LN: every norm on the stream can be read as the end of the addition before it. Only the very first norm is one too many, and the last one is missing. With them evened out, the two agree:
+# A silent Pre-LN stack is the identity, exactly. Post-LN gives $\operatorname{LN}(x)$, and the slip gives the same, because it is Post-LN but for two norms: every norm on the stream can be read as the end of the addition before it. Only the very first one is too many, and the last one is missing. With them evened out, the two agree:
 
 # %%
 slip = Slip(D, H, 4 * D, dropout=0.0)

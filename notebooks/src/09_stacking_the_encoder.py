@@ -957,7 +957,7 @@ checks.mean_and_max(my_mean_and_max)
 #
 # </details>
 #
-# > **Exercise 9.4** (difficulty 3 of 5, 20 min, implement). Write the stack from memory, for layers of any kind. The class is made from three things: `make_layer()`, which makes a **new** layer with weights of its own each time it is called; `n_layers`; and `final_norm`, a module, or `None` where there is none. Its `forward` takes `x` $(B, L, D)$ and a `keep_mask` $(B, L)$ or `None`, True = real token, and returns $(B, L, D)$. A layer is called as `layer(x, keep_mask)`. The check looks at the output, and counts the parameters that the module knows of.
+# > **Exercise 9.4** (difficulty 3 of 5, 20 min, implement). Write the stack from memory, for layers of any kind. The class is made from three things: `make_layer()`, which makes a **new** layer with weights of its own each time it is called (what is made first runs first); `n_layers`; and `final_norm`, a module, or `None` where there is none. Its `forward` takes `x` $(B, L, D)$ and a `keep_mask` $(B, L)$ or `None`, True = real token, and returns $(B, L, D)$. A layer is called as `layer(x, keep_mask)`. The check looks at the output for the real tokens, and counts the parameters that the module knows of.
 
 # %% tags=["exercise"]
 class MyStack(nn.Module):

@@ -794,7 +794,7 @@ checks.rollout(my_rollout)
 # %% [markdown]
 # ## Quiz
 #
-# Seven questions on what is easily mistaken here.
+# Eight questions on what is easily mistaken here.
 
 # %% tags=["hide-input"]
 from encoder_lib.widgets import quiz

@@ -1472,4 +1472,4 @@ quiz(13)
 #
 # ## Sources
 #
-# The faults are reports of readers and users of public repositories, put into our own words and code; Scale and residual: [Vaswani et al. (2017)](../book/bibliography.md). Token collapse: [Noci et al. (2022)](../book/bibliography.md). Xavier: [Glorot and Bengio (2010)](../book/bibliography.md). BERT's standard deviation of 0.02: [Devlin et al. (2019)](../book/bibliography.md) and its published code. Torch: [Paszke et al. (2019)](../book/bibliography.md). The sentences: WordNet, [Miller (1995)](../book/bibliography.md).
+# The faults are reports of readers and users of public repositories, put into our own words and code. Scale and residual: [Vaswani et al. (2017)](../book/bibliography.md). Token collapse: [Noci et al. (2022)](../book/bibliography.md). Xavier: [Glorot and Bengio (2010)](../book/bibliography.md). BERT's standard deviation of 0.02: [Devlin et al. (2019)](../book/bibliography.md) and its published code. Torch: [Paszke et al. (2019)](../book/bibliography.md). The sentences: WordNet, [Miller (1995)](../book/bibliography.md).

@@ -267,6 +267,102 @@ def recursive(make_layer, n_layers, final_norm):
     return Rest(n_layers)
 
 
+@right(STACK)
+class ZeroesPadding(Appended):
+    """What stands at padded positions is nobody's business, before and after."""
+
+    def forward(self, x, keep_mask=None):
+        gone = torch.zeros(x.shape[:2]).bool() if keep_mask is None else ~keep_mask
+        out = super().forward(x.masked_fill(gone[..., None], 0), keep_mask)
+        return out.masked_fill(gone[..., None], 0)
+
+
+@right(STACK, note="once more")
+class LooksAtOneFirst(Appended):
+    def __init__(self, make_layer, n_layers, final_norm=None):
+        self_size = sum(p.numel() for p in make_layer().parameters())
+        super().__init__(make_layer, n_layers, final_norm)
+        assert self_size * n_layers == sum(p.numel() for p in self.blocks.parameters())
+
+
+@right(STACK)
+class ByKeyword(Appended):
+    def forward(self, x, keep_mask=None, *, return_all=False):
+        seen = []
+        for layer in self.blocks:
+            x = layer(x, keep_mask=keep_mask)
+            seen.append(x)
+        return self.norm(x), seen
+
+
+@wrong(STACK, "raised")
+class OtherKeyword(Appended):
+    """An error is no sign of a plain list."""
+
+    def forward(self, x, keep_mask=None):
+        for layer in self.blocks:
+            x = layer(x, src_key_padding_mask=keep_mask)
+        return self.norm(x)
+
+
+@wrong(STACK, "raised")
+class NormIsNone(Appended):
+    def __init__(self, make_layer, n_layers, final_norm=None):
+        super().__init__(make_layer, n_layers, final_norm)
+        self.norm = final_norm
+
+
+@wrong(STACK, "raised")
+class TheMakerItself(Appended):
+    def __init__(self, make_layer, n_layers, final_norm=None):
+        super().__init__(make_layer, 0, final_norm)
+        self.blocks = nn.ModuleList([make_layer for _ in range(n_layers)])
+
+
+@wrong(STACK, "inverted")
+class MaskTheOtherWay(Appended):
+    def forward(self, x, keep_mask=None):
+        return super().forward(x, None if keep_mask is None else ~keep_mask)
+
+
+@wrong(STACK, "norm_twice")
+class NormInTheLoopAndBehind(Appended):
+    def forward(self, x, keep_mask=None):
+        return self.norm(super().forward(x, keep_mask))
+
+
+@wrong(STACK, "norm_hidden")
+class NormInAFunction(Appended):
+    def __init__(self, make_layer, n_layers, final_norm=None):
+        super().__init__(make_layer, n_layers)
+        self.last = lambda x: x if final_norm is None else final_norm(x)
+
+    def forward(self, x, keep_mask=None):
+        return self.last(super().forward(x, keep_mask))
+
+
+@wrong(STACK, "around")
+class ResidualAroundEach(Appended):
+    def forward(self, x, keep_mask=None):
+        for layer in self.blocks:
+            x = x + layer(x, keep_mask)
+        return self.norm(x)
+
+
+@wrong(STACK, "fixed_height")
+class AlwaysThree(Appended):
+    def __init__(self, make_layer, n_layers, final_norm=None):
+        super().__init__(make_layer, 3, final_norm)
+
+
+@wrong(STACK, "gradient")
+class DetachesBetween(Appended):
+    def forward(self, x, keep_mask=None):
+        for layer in self.blocks:
+            x = layer(x.detach(), keep_mask)
+        return self.norm(x)
+
+
 @wrong(STACK, "shared")
 class OneLayerTimesN(Appended):
     def __init__(self, make_layer, n_layers, final_norm=None):

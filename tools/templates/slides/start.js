@@ -11,10 +11,15 @@ MathJax.startup.promise.then(function () {
       formula.style.fontSize = size + "%";
     }
   }
-  // An interactive figure is made for a page of text: on a slide it is larger, if there is room.
+  // An interactive figure is made for a page of text: on a slide it is as large as fits.
   function enlarge(page) {
-    if (page.style.zoom) { return; }
-    page.style.zoom = Math.max(1, Math.min(1.4, 600 / page.offsetHeight)).toFixed(2);
+    var box = page.parentElement;
+    for (var size = 140; size >= 75 && !page.dataset.fits; size -= 5) {
+      page.style.zoom = size + "%";
+      if (box.scrollHeight <= box.clientHeight && box.scrollWidth <= box.clientWidth) {
+        page.dataset.fits = "1";
+      }
+    }
   }
   // A slide that is too tall scrolls; then it must be reachable by keyboard.
   function mark() {
@@ -26,9 +31,14 @@ MathJax.startup.promise.then(function () {
       if (over) { box.tabIndex = 0; } else { box.removeAttribute("tabindex"); }
     });
   }
+  // The lecture is what stands side by side: 7 / 30, and 7.2 / 30 for the second slide below.
+  function numbered(slide) {
+    var at = Reveal.getIndices(slide), all = Reveal.getHorizontalSlides().length;
+    return [at.h + 1 + (at.v ? "." + at.v : ""), "/", all];
+  }
   Reveal.initialize({
     width: 1280, height: 720, margin: 0, minScale: 0.1, maxScale: 3, center: false,
-    hash: true, slideNumber: "c/t", transition: "none", backgroundTransition: "none",
+    hash: true, slideNumber: numbered, transition: "none", backgroundTransition: "none",
     controlsTutorial: false, display: "block", plugins: [RevealNotes],
     keyboardCondition: function () { return !reading(); }
   }).then(function () {
