@@ -63,8 +63,10 @@ book: $(STAMP)
 test: $(STAMP)
 	$(VENV_PYTHON) -m pytest $(PYTEST_ARGS)
 
+# Readers have no use for nbgrader's menus; "jupyter lab" in the folder of a course shows them.
 lab: $(STAMP)
-	$(VENV_PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks $(LAB_ARGS)
+	JUPYTER_CONFIG_PATH="$(CURDIR)/tools/templates/lab$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}" \
+	  $(VENV_PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks $(LAB_ARGS)
 
 notebooks: $(STAMP)
 	$(VENV_PYTHON) tools/notebooks.py $(ONLY)

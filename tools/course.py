@@ -25,7 +25,7 @@ import notebooks
 from exercises import BadExercise
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("student", "instructor", "nbgrader", "slides")
+WRITTEN = ("student", "instructor", "nbgrader/source", "nbgrader/templates", "slides")
 
 
 def stored(names: list[str], root: Path = ROOT) -> dict[str, NotebookNode]:
@@ -42,8 +42,9 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def make(chapters: dict[str, NotebookNode], course: Path) -> None:
-    """Write the four parts of the course into ``course``, in place of older ones."""
-    for part in PARTS:
+    """Write the four parts of the course into ``course``, in place of older ones. What somebody
+    handed in and the gradebook stay."""
+    for part in WRITTEN:
         shutil.rmtree(course / part, ignore_errors=True)
     for kind, copy in (
         ("student", course_copies.student),

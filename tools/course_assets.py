@@ -4,7 +4,10 @@ import functools
 from importlib.util import find_spec
 from pathlib import Path
 
+from pygments.formatters import HtmlFormatter
+
 TEMPLATES = Path(__file__).resolve().parent / "templates"
+COLOURS = "a11y-high-contrast-light"  # the one of the site, from accessible-pygments
 
 
 def package_folder(name: str) -> Path:
@@ -23,3 +26,8 @@ def mathjax() -> str:
     """MathJax with its fonts, for a page."""
     path = package_folder("sphinx-mathjax-offline") / "static/mathjax/tex-svg.js"
     return for_a_page(path.read_text("utf-8"))
+
+
+def code_style(selector: str) -> str:
+    """The colours of highlighted code inside ``selector``."""
+    return HtmlFormatter(style=COLOURS, nobackground=True).get_style_defs(selector)

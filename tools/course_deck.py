@@ -4,13 +4,10 @@ import functools
 
 from nbconvert import SlidesExporter
 from nbformat import NotebookNode
-from pygments.formatters import HtmlFormatter
 
-from course_assets import TEMPLATES, for_a_page, mathjax, package_folder
+from course_assets import TEMPLATES, code_style, for_a_page, mathjax, package_folder
 from course_lecture import deck
 from course_nbgrader import chapter_title
-
-COLOURS = "a11y-high-contrast-light"  # the one of the site, from accessible-pygments
 
 
 @functools.cache
@@ -25,8 +22,9 @@ def assets() -> dict[str, str]:
         "notes": reveal / "plugin/notes/notes.js",
         "start": own / "start.js",
     }
-    code = HtmlFormatter(style=COLOURS, nobackground=True).get_style_defs(".reveal .highlight")
-    css = "\n".join([*(path.read_text("utf-8") for path in style), code])
+    css = "\n".join(
+        [*(path.read_text("utf-8") for path in style), code_style(".reveal .highlight")]
+    )
     return {"css": css, "mathjax": mathjax()} | {
         name: for_a_page(path.read_text("utf-8")) for name, path in scripts.items()
     }

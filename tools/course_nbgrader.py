@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 
 import exercises
 import notebooks
-from course_assets import TEMPLATES, mathjax
+from course_assets import TEMPLATES, code_style, mathjax
 from course_copies import as_notebook, code, relinked
 from exercises import BadExercise, Exercise, is_ellipsis, markdown
 
@@ -67,19 +67,30 @@ c.BookFeedback.extra_template_paths = [
 README = """\
 An nbgrader course made from the book "The Transformer Encoder from Scratch".
 
-Work in this folder, in the activated environment of the book (". .venv/bin/activate"). NAME is an
-assignment, for example {example}.
+Copy this folder to a place of your own before you begin: "make clean" deletes it, and "make course"
+writes source/ anew. Activate the environment of the book (". .venv/bin/activate" in the book's
+folder), go into your copy, and work there. NAME is an assignment, for example
+{example}.
 
-  1. nbgrader generate_assignment NAME --create   makes release/NAME, the copy without answers
-  2. hand out release/NAME/NAME.ipynb and put what comes back into
-     submitted/STUDENT/NAME/NAME.ipynb
-  3. nbgrader autograde NAME --create             runs the checks and gives their points
-  4. jupyter lab                                  "Formgrader": grade the answers in words by hand
-  5. nbgrader generate_feedback NAME              makes feedback/STUDENT/NAME/NAME.html
-     nbgrader export                              writes all grades to grades.csv
+  1. nbgrader generate_assignment NAME
+     makes release/NAME/NAME.ipynb, the copy without answers. Hand out this file.
+  2. Put what comes back into submitted/STUDENT/NAME/NAME.ipynb. STUDENT is a name that you choose,
+     without spaces; the file must be called as it was handed out.
+  3. nbgrader autograde NAME
+     runs the checks and gives their points, some seconds a submission. It leaves out what is graded
+     already; for a file that came again add --force.
+  4. jupyter lab
+     Menu Nbgrader, Formgrader: read the answers in words and give their points. Until then they
+     count 0; an answer that was left empty stays at 0.
+  5. nbgrader generate_feedback NAME --force
+     makes feedback/STUDENT/NAME/NAME.html, one file that needs no network.
+  6. nbgrader export
+     writes the points of all students into grades.csv, one line for each assignment.
 
 "nbgrader validate source/NAME/NAME.ipynb" runs the checks on the model answers.
-source/ holds these answers: keep it to yourself. The points are the difficulty of the exercise.
+source/ holds these answers, and so does gradebook.db: keep both to yourself. The points are the
+difficulty of the exercise. A submission runs code that somebody else wrote: grade where it can do
+no harm.
 """
 
 
@@ -222,9 +233,11 @@ def assignment(nb: NotebookNode) -> NotebookNode:
 
 
 def write_templates(folder: Path) -> None:
-    """Write the template of the feedback into ``folder``, MathJax included."""
+    """Write the template of the feedback into ``folder``, MathJax and colours included."""
     shutil.copytree(TEMPLATES / "nbgrader", folder, dirs_exist_ok=True)
-    (folder / "book_feedback/mathjax.js").write_text(mathjax(), "utf-8")
+    made = folder / "book_feedback"
+    (made / "mathjax.js").write_text(mathjax(), "utf-8")
+    (made / "code.css").write_text(code_style("div.highlight"), "utf-8")
 
 
 def write(chapters: dict[str, NotebookNode], folder: Path) -> None:

@@ -28,7 +28,9 @@ def canonical(value, digits):
     if isinstance(value, bool) or digits == 0 and isinstance(value, int):
         return str(value).lower()
     number = float(value)
-    if digits == 0 or not math.isfinite(number):
+    if not math.isfinite(number):
+        return str(number)
+    if digits == 0:
         return str(int(number)) if number == int(number) else str(number)
     return f"{number:.{digits}g}" if number else "0"
 
@@ -51,6 +53,8 @@ def answers():
 def near(value, digits):
     """The value, and for a rounded number also its neighbours in the last digit."""
     if digits == 0 or not isinstance(value, int | float) or isinstance(value, bool) or not value:
+        return [value]
+    if not math.isfinite(value):
         return [value]
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
     return [value, value + unit, value - unit]

@@ -13,8 +13,9 @@ class Steps:
     """How each step of attention is done; the defaults are right.
 
     scale: what the scores are divided by; hide: what the mask does; added: how much a mask that is
-    only added lowers the scores, or the size of a number that is filled in; fill: what a softmax over hidden scores alone gives (zeros, NaN,
-    or even weights, as with -1e9); weigh: how scores become weights; use: how weights meet values.
+    only added lowers the scores, or what it fills in, without its sign; fill: what a softmax over
+    hidden scores alone gives (zeros, NaN, or even weights, as with -1e9); weigh: how scores become
+    weights; use: how weights meet values.
     """
 
     scale: str = "root d_k"

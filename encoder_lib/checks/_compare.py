@@ -1,6 +1,7 @@
 """Comparing what came with what is right: the first difference, as words and as one small row."""
 
 import math
+import numbers
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,12 @@ def row_text(row):
     return f"[{', '.join(words)}{', ...' if len(values) > SHOWN else ''}]"
 
 
+def has(name):
+    """The verb that goes with the name of a part: the weights have, the output has."""
+    noun = name.split(" of ")[0].split(" after ")[0]
+    return "have" if noun.endswith("s") and not noun.endswith("ss") else "has"
+
+
 def rows_apart(got, want, distance):
     """(index of the worst row as words, expected row, got row); tensors of one shape."""
     if want.dim() == 0:
@@ -47,10 +54,10 @@ def tensors_apart(got, want, tolerance, name, dtype):
     if not isinstance(got, torch.Tensor):
         return Difference("type", f"{name} should be a tensor; what came is {kind(got)}")
     if got.shape != want.shape:
-        return Difference("shape", f"{name} has another shape than it should",
+        return Difference("shape", f"{name} {has(name)} another shape than it should",
                           str(tuple(want.shape)), str(tuple(got.shape)))  # fmt: skip
-    if dtype and got.dtype != want.dtype:
-        return Difference("dtype", f"{name} has another dtype than it should",
+    if got.dtype != want.dtype if dtype else got.is_complex() != want.is_complex():
+        return Difference("dtype", f"{name} {has(name)} another dtype than it should",
                           str(want.dtype), str(got.dtype))  # fmt: skip
     if want.numel() == 0:
         return None
@@ -64,14 +71,19 @@ def tensors_apart(got, want, tolerance, name, dtype):
         return None
     where, expected, shown = rows_apart(got.detach(), want.detach(), distance.nan_to_num(math.inf))
     key = "nan" if (a.isnan() & ~b.isnan()).any() else "value"
-    what = "holds NaN" if key == "nan" else "has other numbers than it should"
+    what = f"{has(name)} NaN" if key == "nan" else f"{has(name)} other numbers than it should"
     return Difference(key, f"{name} {what}{f', {where}' if where else ''}", expected, shown)
 
 
 def plain(value):
     """A tensor of one element or a NumPy number as a Python number; other values as they are."""
     single = isinstance(value, torch.Tensor) and value.numel() == 1
-    return value.item() if single or type(value).__module__ == "numpy" else value
+    single = single or type(value).__module__ == "numpy" and getattr(value, "size", 0) == 1
+    if single:
+        return value.item()
+    if isinstance(value, numbers.Real) and type(value) not in (bool, int, float):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return value
 
 
 def numbers_apart(got, want, tolerance, name):
@@ -95,7 +107,7 @@ def groups_apart(got, want, tolerance, name, dtype, names):
     if not isinstance(got, alike):
         return Difference("type", f"{name} should be {kind(want)}; what came is {kind(got)}")
     if len(got) != len(want):
-        return Difference("length", f"{name} should hold {len(want)} things; {len(got)} came")
+        return Difference("length", f"{name} should hold {len(want)} things, but {len(got)} came")
     if isinstance(want, dict):
         if got.keys() != want.keys():
             shown = str(list(want)), str(list(got))[:200]

@@ -128,6 +128,7 @@ def mixes_positions(evidence):
 
 # --- the check ------------------------------------------------------------------------------------
 
+
 def by_parts(a, b):
     """a z + b |z|, of which ReLU is the case of a = b = 1/2."""
     return lambda z: a * z + b * z.abs()
@@ -142,7 +143,8 @@ PARTS = (by_parts(1.0, 1.0), by_parts(0.5, -0.5), by_parts(-0.5, 0.5), by_parts(
          by_parts(1.0, 0.5), by_parts(-0.5, -0.5))  # fmt: skip
 OTHER_BENDS = (F.silu, torch.tanh, torch.sigmoid, F.leaky_relu, F.elu, F.softplus, torch.abs,
                torch.square, functools.partial(F.leaky_relu, negative_slope=0.1),
-               functools.partial(F.leaky_relu, negative_slope=0.2), F.relu6, F.hardswish, step)  # fmt: skip
+               functools.partial(F.leaky_relu, negative_slope=0.2), F.relu6,
+               F.hardswish, step)  # fmt: skip
 
 
 def with_form(**steps):
@@ -194,8 +196,10 @@ MISCONCEPTIONS = (
     Misconception(
         "nan_at_0",
         "Right, except where the match of a unit is exactly 0: there something is divided by 0.",
-        (with_form(bend=lambda z: z * (z / z.abs() + 1) / 2),
-         with_form(bend=lambda z: (z + z.abs()) / (2 * z) * z)),
+        (
+            with_form(bend=lambda z: z * (z / z.abs() + 1) / 2),
+            with_form(bend=lambda z: (z + z.abs()) / (2 * z) * z),
+        ),
     ),
     Misconception(
         "other_activation",
@@ -344,7 +348,9 @@ def no_root(z):
 
 def nearly(evidence):
     """Close to the slope in every entry, but not to five digits."""
-    return all(t.got.dtype == t.want.dtype for t in evidence.trials) and all((t.got - t.want).abs().max() < 0.02 for t in evidence.trials)
+    return all(t.got.dtype == t.want.dtype for t in evidence.trials) and all(
+        (t.got - t.want).abs().max() < 0.02 for t in evidence.trials
+    )
 
 
 BAD_DENSITIES = tuple(

@@ -134,7 +134,7 @@ def joint_map(module, names):
 
 
 def found_by_shape(module, names, weights):
-    """The names with those of ``w_qkv`` and ``w_o`` added, where their shapes tell which is meant."""
+    """The names with those of ``w_qkv`` and ``w_o`` added, where shapes tell which is meant."""
     size = tuple(weights["w_o"].shape)
     square = [name for name, m in module.named_modules()
               if isinstance(m, nn.Linear) and tuple(m.weight.shape) == size]  # fmt: skip
@@ -288,7 +288,7 @@ def mixes_positions(evidence):
 
 
 def one_map(evidence):
-    """None of the three maps has a name that is known, and beside w_o there is at most one like it."""
+    """None of the three maps has a known name, and beside w_o there is at most one of its size."""
     module = made(evidence.f.attempt, 24, 4)
     sizes = [tuple(m.weight.shape) for m in module.modules() if isinstance(m, nn.Linear)]
     return set(NAMES[:3]) <= set(evidence.f.missing) and sizes in ([(24, 24)], [(24, 24)] * 2)
@@ -329,8 +329,8 @@ ORDERS = tuple(
 CUTS = (
     ("badsplit", SPLIT, (dict(cut="view"), dict(cut="view", join="view"))),
     ("badmerge", MERGE, (dict(join="view"),)),
-    ("layouts_mixed", "Splitting and merging do not go together: one of them takes the numbers of a "
-                      "head as neighbours, the other every H-th number.",
+    ("layouts_mixed", "Splitting and merging do not go together: one of them takes the numbers of "
+                      "a head as neighbours, the other every H-th number.",
      (dict(cut="interleaved"), dict(join="interleaved"))),
     ("no_oproj", "The output projection is missing: the heads stand side by side, and nothing "
                  "mixes them.", (dict(maps=("w_q", "w_k", "w_v", "")),)),
@@ -348,6 +348,33 @@ CUTS = (
 )  # fmt: skip
 
 
+OTHERS = (
+    Misconception("averaged_weights", "The weights are averaged over the heads: the shape "
+                                      "should be (B, H, L, L), a map for every "
+                                      "head.", averaged),
+    Misconception("roles_mixed", ROLES, (per_head, lambda *args: per_head(*args, True),
+                                         *ORDERS)),
+    Misconception("one_head", "The heads are missing: the projections are not split, and one "
+                              "head as wide as the model does all the work.", one_head),
+    Misconception("residual_inside", "The input is added inside. That is done once, outside "
+                                     "of attention (chapter 07); done inside, too, it would "
+                                     "be added twice.", with_input),
+    Misconception("mask_input", "The padding of the input is set to 0 instead of being hidden "
+                                "as keys: a key of zeros (or of the bias) has a score, too, "
+                                "and still gets weight.", input_hidden),
+    Misconception("wrong_weights", WRONG_WEIGHTS, signs=wrong_weights),
+    Misconception("shared_qkv", SHARED, signs=one_map),
+    Misconception("names", "Not all of the maps were found whose weights the check sets: call "
+                           "them w_qkv and w_o (or w_q, w_k, w_v and w_o), or say how yours "
+                           "are called: names={\"w_o\": ...}.",
+                  signs=lambda e: bool(e.f.missing)),
+)  # fmt: skip
+LAST = (
+    Misconception("batch_attn", BATCH, signs=mixes_samples),
+    Misconception("mixes_positions", MIXED, signs=mixes_positions),
+)
+
+
 def misconceptions():
     """What the check of multi-head attention recognises, the special before the general."""
     found = [
@@ -363,29 +390,7 @@ def misconceptions():
     for key, text, ways in WRONG_STEPS:
         forms = tuple(functools.partial(multi_head, steps=steps) for steps in ways)
         found.append(Misconception(key, BATCH if key == "batch_attn" else text, forms))
-    found += [
-        Misconception("averaged_weights", "The weights are averaged over the heads: the shape "
-                                          "should be (B, H, L, L), a map for every "
-                                          "head.", averaged),
-        Misconception("roles_mixed", ROLES, (per_head, lambda *args: per_head(*args, True),
-                                             *ORDERS)),
-        Misconception("one_head", "The heads are missing: the projections are not split, and one "
-                                  "head as wide as the model does all the work.", one_head),
-        Misconception("residual_inside", "The input is added inside. That is done once, outside "
-                                         "of attention (chapter 07); done inside, too, it would "
-                                         "be added twice.", with_input),
-        Misconception("mask_input", "The padding of the input is set to 0 instead of being hidden "
-                                    "as keys: a key of zeros (or of the bias) has a score, too, "
-                                    "and still gets weight.", input_hidden),
-        Misconception("wrong_weights", WRONG_WEIGHTS, signs=wrong_weights),
-        Misconception("shared_qkv", SHARED, signs=one_map),
-        Misconception("names", "Not all of the maps were found whose weights the check sets: call "
-                               "them w_qkv and w_o (or w_q, w_k, w_v and w_o), or say how yours "
-                               "are called: names={\"w_o\": ...}.",
-                      signs=lambda e: bool(e.f.missing)),
-    ]  # fmt: skip
-    return (*found, *pairs(), Misconception("batch_attn", BATCH, signs=mixes_samples),
-            Misconception("mixes_positions", MIXED, signs=mixes_positions))  # fmt: skip
+    return (*found, *OTHERS, *pairs(), *LAST)
 
 
 def pairs():
@@ -463,10 +468,11 @@ def listed(evidence):
 
 
 def glued(evidence):
-    """The heads came in one piece, side by side or in the batch."""
+    """The heads came in one piece: side by side, in the batch, or one after the other."""
     x, n_heads = evidence.trials[0].args
-    shape = evidence.trials[0].got.shape
-    return shape == x.shape or shape == (x.size(0) * n_heads, x.size(1), x.size(2) // n_heads)
+    b, length, d_k = x.size(0), x.size(1), x.size(2) // n_heads
+    pieces = (x.shape, (b * n_heads, length, d_k), (b, n_heads * length, d_k))
+    return evidence.trials[0].got.shape in pieces
 
 
 split_heads = Checker(
@@ -493,9 +499,18 @@ split_heads = Checker(
         Misconception(
             "heads_last",
             "The numbers are cut rightly, but the heads still stand behind the tokens, (B, L, H, "
-            "d_k). Attention works on the last two axes: these must be the tokens and the "
-            "features.",
-            lambda x, n: x.unflatten(-1, (n, -1)),
+            "d_k), or at the very end. Attention works on the last two axes: these must be the "
+            "tokens and the features.",
+            (
+                lambda x, n: x.unflatten(-1, (n, -1)),
+                lambda x, n: x.unflatten(-1, (n, -1)).transpose(2, 3),
+            ),
+        ),
+        Misconception(
+            "heads_first",
+            "The heads are right, but they stand in front of the batch: (H, B, L, d_k). The batch "
+            "stays the first axis, the heads are the second.",
+            lambda x, n: split(x, n).transpose(0, 1),
         ),
         Misconception(
             "too_far",
@@ -533,8 +548,8 @@ split_heads = Checker(
         ),
         Misconception(
             "no_axis",
-            "The heads have no axis of their own: they stand side by side, or in the batch. The "
-            "result has four axes, (B, H, L, d_k).",
+            "The heads have no axis of their own: they stand side by side, one after the other, or "
+            "in the batch. The result has four axes, (B, H, L, d_k).",
             signs=glued,
         ),
     ),
@@ -582,7 +597,7 @@ merge_heads = Checker(
             "not_merged",
             "Heads and numbers are still two axes, (B, L, H, d_k); together they are the D numbers "
             "of a token.",
-            lambda x: x.transpose(1, 2),
+            (lambda x: x.transpose(1, 2), lambda x: x.permute(0, 2, 3, 1)),
         ),
         Misconception(
             "added",
@@ -592,9 +607,14 @@ merge_heads = Checker(
         ),
         Misconception(
             "along_length",
-            "The heads are put one behind the other along the sentence, (B, H L, d_k), instead of "
-            "side by side in each token.",
-            (lambda x: x.flatten(1, 2), lambda x: x.transpose(1, 2).flatten(1, 2)),
+            "The heads are put one behind the other along the sentence, (B, H L, d_k), or along "
+            "the batch, instead of side by side in each token.",
+            (
+                lambda x: x.flatten(1, 2),
+                lambda x: x.transpose(1, 2).flatten(1, 2),
+                lambda x: x.flatten(0, 1),
+                lambda x: x.transpose(0, 1).flatten(0, 1),
+            ),
         ),
         Misconception(
             "wrong_axes",
@@ -703,9 +723,12 @@ head_contributions = Checker(
         ),
         Misconception(
             "heads_last",
-            "The numbers are right, but the heads stand behind the tokens: the result should have "
-            "the shape (B, H, L, D).",
-            lambda heads, w: contributions(heads, w).transpose(1, 2),
+            "The numbers are right, but the heads stand behind the tokens, with an axis of their "
+            "own or without: the result should have the shape (B, H, L, D).",
+            (
+                lambda heads, w: contributions(heads, w).transpose(1, 2),
+                lambda heads, w: contributions(heads, w).transpose(1, 2).flatten(2),
+            ),
         ),
     ),
     cases=(

@@ -127,9 +127,21 @@ def equals(checker, form, trials):
         if isinstance(trial.got, Trouble):
             if would is not None:
                 return False
-        elif would is None or checker.apart(trial.got, would) is not None:
+        elif would is None or clearly_apart(checker, trial.got, would):
+            return False
+        elif checker.apart(trial.got, would) is not None:
             return False
     return True
+
+
+def clearly_apart(checker, got, would):
+    """Whether the first numbers of two results differ by far: a short cut."""
+    a, b = (r[0] if isinstance(r, tuple) and r else r for r in (got, would))
+    if not all(isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel() for t in (a, b)):
+        return False
+    apart_by = abs(a.reshape(-1)[0].item() - b.reshape(-1)[0].item())
+    far = 0.01 + 10 * checker.tolerance
+    return apart_by > far and apart_by > far * b.abs().max().item()  # False where NaN or infinite
 
 
 def fits(checker, misconception, evidence, comparable):
@@ -163,13 +175,15 @@ def with_graph(checker, function, trial):
     """(inputs at ``checker.gradient``, results as a list) of a run that keeps its graph."""
     args = copied(trial.args)
     leaves = [args[i].requires_grad_() for i in checker.gradient]
-    results = call(function, *args)
+    with torch.enable_grad():  # an answer may have switched it off for good
+        results = call(function, *args)
     return leaves, list(results) if isinstance(results, tuple | list) else [results]
 
 
-def has_graph(result):
-    """Whether a part of a result can pass a gradient on."""
-    return isinstance(result, torch.Tensor) and result.requires_grad
+def has_graph(result, leaves=()):
+    """Whether a part of a result can pass a gradient on to the leaves."""
+    is_input = any(result is leaf for leaf in leaves)
+    return is_input or isinstance(result, torch.Tensor) and result.grad_fn is not None
 
 
 def gradients(leaves, results):
@@ -185,12 +199,12 @@ def gradient_difference(checker, f, trial):
     Further parts of a result, such as weights to look at, may come without a graph.
     """
     (ideal, wanted), (leaves, results) = (with_graph(checker, g, trial) for g in (checker.right, f))
-    pairs = [(a, b) for a, b in zip(wanted, results, strict=True) if has_graph(a)]
+    pairs = [(a, b) for a, b in zip(wanted, results, strict=True) if has_graph(a, ideal)]
     if not pairs:
         return None
-    first, pairs = pairs[0][1], [(a, b) for a, b in pairs if has_graph(b)]
+    first, pairs = pairs[0][1], [(a, b) for a, b in pairs if has_graph(b, leaves)]
     right = gradients(ideal, [a for a, _ in pairs]) if pairs else None
-    got = gradients(leaves, [b for _, b in pairs]) if has_graph(first) else None
+    got = gradients(leaves, [b for _, b in pairs]) if has_graph(first, leaves) else None
     if got is None:
         return Difference("gradient", "No gradient reaches the inputs: was a result detached, or "
                           "turned into plain numbers")  # fmt: skip
@@ -198,8 +212,8 @@ def gradient_difference(checker, f, trial):
     return apart(got, right, 10 * checker.tolerance, "the gradients", names=named)
 
 
-NAN_BEHIND = (": a NaN or an infinity was computed on the way and hidden afterwards, and the way back "
-              "leads through it.")  # fmt: skip
+NAN_BEHIND = (": a NaN or an infinity was computed on the way and hidden afterwards, and the way "
+              "back leads through it.")  # fmt: skip
 
 # --- reporting ------------------------------------------------------------------------------------
 

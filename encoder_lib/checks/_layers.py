@@ -5,6 +5,7 @@ import inspect
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from encoder_lib.attention import MultiHeadAttention
 from encoder_lib.checks._checker import Case, Checker
@@ -117,13 +118,15 @@ def layer(place, weights, x, keep, pre=pre, post=post, masked=True, parts=(0, 1)
           second=None, change=None):  # fmt: skip
     """One layer; ``pre`` and ``post`` are the steps, the other arguments make other mistakes.
 
+    masked: whether the mask reaches attention, or "inverted".
     second: the step of the feed-forward network where it is another than attention's.
     change: another way through the whole layer, for the places it names. Returns (B, L, D).
     """
     held = filled(own_parts(), weights)
 
     def attend(y):
-        return held[0](y, keep if masked else None)
+        inverted = masked == "inverted" and keep is not None
+        return held[0](y, ~keep if inverted else keep if masked else None)
 
     fs = [attend, held[1]]
     step = pre if place == "pre" else post
@@ -161,6 +164,31 @@ def old_pre(x, attend, feed, norm_1, norm_2):
 def old_post(x, attend, feed, norm_1, norm_2):
     """The second addition starts again from the layer's input, norm behind; (B, L, D)."""
     return norm_2(x + feed(norm_1(x + attend(x))))
+
+
+def normed_pre(x, attend, feed, norm_1, norm_2):
+    """Pre-LN, and the second norm again behind it all; (B, L, D)."""
+    return norm_2(pre(pre(x, attend, norm_1), feed, norm_2))
+
+
+def around_pre(x, attend, feed, norm_1, norm_2):
+    """Pre-LN with one more residual connection around the layer; (B, L, D)."""
+    return x + pre(pre(x, attend, norm_1), feed, norm_2)
+
+
+def around_post(x, attend, feed, norm_1, norm_2):
+    """Post-LN with one more residual connection around the layer; (B, L, D)."""
+    return x + post(post(x, attend, norm_1), feed, norm_2)
+
+
+def only(half, part):
+    """One half of the layer, for attention (0) or the feed-forward network (1); a change."""
+    return lambda x, attend, feed, *norms: half(x, (attend, feed)[part], norms[part])
+
+
+def new_norm(half):
+    """The step with a norm that has no gain and no shift; a step."""
+    return lambda x, f, norm: half(x, f, lambda y: F.layer_norm(y, (WIDTH,)))
 
 
 def forms(*kinds):
@@ -221,6 +249,22 @@ LAYER = (
                   "norm_2 with the feed-forward network.", forms(dict(norms=(3, 2)))),
     Misconception("parts_exchanged", "The feed-forward network comes first in your layer; "
                   "attention should.", forms(dict(parts=(1, 0)), dict(parts=(1, 0), norms=(3, 2)))),
+    Misconception("final_norm", "Your Pre-LN layer ends in a norm. That one belongs behind the "
+                  "last layer of a stack: inside, the stream goes on as it is.",
+                  forms(dict(change=dict(pre=normed_pre)))),
+    Misconception("half_missing", "One half of the layer is missing: what comes back is that of "
+                  "attention, or of the feed-forward network, alone.",
+                  forms(*(kind for part in (0, 1)
+                          for kind in through(only(pre, part), only(post, part))))),
+    Misconception("around", "There is a third residual connection, around the whole layer. Each of "
+                  "the two parts has one, that is all.",
+                  forms(*through(around_pre, around_post))),
+    Misconception("own_norms", "You normalise with new norms. Those that are handed over have a "
+                  "gain and a shift that were learned.",
+                  forms(*one_or_both(new_norm(pre), new_norm(post)))),
+    Misconception("mask_inverted", "The mask reaches attention the wrong way round: True is for "
+                  "real tokens, and attention takes it like that.",
+                  forms(dict(masked="inverted"))),
     Misconception("mask_dropped", "The mask does not reach attention: real tokens listen to "
                   "padding.",
                   forms(dict(masked=False)),

@@ -55,9 +55,10 @@ class Draw:
 
 
 def settings():
-    """The settings of torch and Python that an answer may change: (how to set it, value) of each."""
+    """The settings of torch and Python that an answer may change: (how to set it, value)."""
     return (
         (torch.set_default_dtype, torch.get_default_dtype()),
+        (torch.set_default_device, torch.get_default_device()),
         (torch.set_num_threads, torch.get_num_threads()),
         (torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()),
         (torch.autograd.set_detect_anomaly, torch.is_anomaly_enabled()),
@@ -113,7 +114,7 @@ def kind(value):
 
 
 def is_stub(value):
-    """Whether a value is what a stub leaves: None, ``...``, NotImplemented, a tuple with ``...``."""
+    """Whether a value is what a stub leaves: None, ``...``, NotImplemented, ``...`` in a tuple."""
     if value is None or value is Ellipsis or value is NotImplemented:
         return True
     return type(value) is tuple and any(part is Ellipsis for part in value)
@@ -201,8 +202,8 @@ def made(attempt, *sizes, wants="a class, or a function that makes a module"):
     if is_stub(attempt) or unwritten(attempt):
         raise NotAttempted("nothing was handed in, or the class has no forward yet")
     maker = type(attempt) if isinstance(attempt, nn.Module) else attempt
-    if maker is not attempt and maker.__module__.startswith("torch."):
-        raise Trouble(f"this check needs {wants}, since it chooses the sizes; what came is finished, "
+    if type(attempt) in (nn.Sequential, nn.ModuleList, nn.ModuleDict):  # its sizes are fixed
+        raise Trouble(f"this check needs {wants}; what came is one that is made already, "
                       f"{kind(attempt)}", "type")  # fmt: skip
     if not callable(maker):
         raise Trouble(f"this check needs {wants}; what came is {kind(attempt)}", "type")

@@ -49,6 +49,18 @@ def normalise(x, gain, bias, eps, **way):
     return normed(x, eps, **way) * gain + bias
 
 
+def over_size(x, eps, outside=False):
+    """x (..., D) without mean, divided by its length; returns the same shape."""
+    centred = x - mean(x)
+    squares = centred.square().sum(-1, keepdim=True)
+    return centred / (squares.sqrt() + eps if outside else (squares + eps).sqrt())
+
+
+def clamped(x, eps):
+    """x (..., D) normalised, where eps is the smallest variance; returns the same shape."""
+    return (x - mean(x)) / variance(x).clamp(min=eps).sqrt()
+
+
 def over_tokens(x, gain, bias, eps):
     """BatchNorm's axes: each of the D numbers over all tokens of x (..., D); returns that shape."""
     return normed(x.reshape(-1, x.size(-1)), eps, axes=(0,)).view_as(x) * gain + bias
@@ -126,12 +138,56 @@ LAYER_NORM = (
     Misconception("affine_inside", "Gain and shift act on the token before it is normalised, and "
                   "the normalisation takes most of their effect away again.",
                   lambda x, gain, bias, eps: normed(x * gain + bias, eps)),
+    Misconception("gain_swapped", "Gain and shift are exchanged: you multiply by the shift and add "
+                  "the gain.", lambda x, gain, bias, eps: normed(x, eps) * bias + gain),
+    Misconception("one_plus_gain", "You multiply by 1 + gain. Some models store their gain that "
+                  "way; equation (7.4) multiplies by the gain itself.",
+                  lambda x, gain, bias, eps: normed(x, eps) * (1 + gain) + bias),
+    Misconception("length", "You divide by the length of the centred token, the root of the *sum* "
+                  "of its squares. Asked for is the root of their mean.",
+                  (lambda x, gain, bias, eps: over_size(x, eps, outside=True) * gain + bias,
+                   lambda x, gain, bias, eps: over_size(x, eps) * gain + bias)),
     Misconception("eps_fixed", FIXED, fixed_eps(normalise)),
+    Misconception("eps_elsewhere", "eps is squared, or serves as the smallest variance. It is "
+                  "added to the variance as it is, under the root.",
+                  (lambda x, gain, bias, eps: normed(x, eps**2) * gain + bias,
+                   lambda x, gain, bias, eps: clamped(x, eps) * gain + bias)),
 )  # fmt: skip
+
+
+TORCHS = ("LayerNorm", "GroupNorm", "BatchNorm", "RmsNorm", "RMSNorm")
+
+
+def behind(node):
+    """The names of all steps of a graph, from its last one back; returns a set."""
+    names, seen, waiting = set(), set(), [node]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            names.add(node.name())
+            waiting += [before for before, _ in node.next_functions]
+    return names
+
+
+def own_norm_notes(evidence):
+    """Whether torch's own norm did the work; returns sentences."""
+    x, gain, bias = (torch.ones(3, 4).requires_grad_() for _ in range(3))
+    try:
+        out = evidence.f(x, gain[0], bias[0], 1e-5)
+    except (Trouble, NotAttempted):
+        return ()
+    if any(own in name for name in behind(out.grad_fn) for own in TORCHS):
+        return ("the numbers are right, but torch's own norm computed them, and that does not "
+                "count here: write it yourself",)  # fmt: skip
+    return ()
 
 
 def half_note(evidence):
     """What a right LayerNorm does with loud numbers in half precision; returns sentences."""
+    own = own_norm_notes(evidence)
+    if own:
+        return own
     loud, gain = torch.tensor([[300.0, -300.0] * 4]).to(HALF), torch.ones(8, dtype=HALF)
     try:
         out = evidence.ask(loud, gain, torch.zeros(8, dtype=HALF), 1e-5)

@@ -22,7 +22,7 @@ def told(f):
         try:
             return SUM, call(f, x, table)
         except Trouble as trouble:
-            if "raised ValueError" not in trouble.text:
+            if not isinstance(trouble.error, ValueError):
                 raise
             return REFUSED, None
 
@@ -197,7 +197,13 @@ def precision(evidence):
     far = evidence.ask(5001, 16, 10000.0)[-1].double() - waves(5001, 16, 10000.0)[-1]
     off = far.abs().max().item()
     text = f"at position 5000 an entry is off by {off:.0e}: angles in float32 are not exact there"
-    return (text,) if off > 1e-5 else ()
+    return ((text,) if off > 1e-5 else ()) + not_float64(evidence)
+
+
+def not_float64(evidence):
+    """A note on a result of another dtype than asked for."""
+    dtype = evidence.trials[0].got.dtype
+    return () if dtype == torch.float64 else (f"asked for was float64; yours is {dtype}",)
 
 
 sinusoidal_table = Checker(
@@ -263,6 +269,7 @@ shift_matrix = Checker(
     number="2.4",
     component="positional encoding",
     right=shift,
+    notes=not_float64,
     reread="A shift is a rotation",
     inputs=("k", "d_model"),
     tolerance=1e-4,

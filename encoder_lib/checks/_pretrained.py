@@ -1,5 +1,6 @@
 """Checks of chapter 11: pieces of words, cosines, the names of a checkpoint."""
 
+import torch
 from torch.nn import functional as F
 
 from encoder_lib.checks._checker import Case, Checker
@@ -129,6 +130,13 @@ def spelt(word, *known):
     return make
 
 
+def right_but(evidence, others):
+    """Whether some case in ``others`` is wrong and all the rest is right."""
+    wrong = [t for t in evidence.trials if t.got != t.want and tuple(t.want) != tuple(
+             t.got if isinstance(t.got, tuple | list) else ())]  # fmt: skip
+    return bool(wrong) and all(others(trial) for trial in wrong)
+
+
 word_pieces = Checker(
     name="word_pieces",
     number="11.5",
@@ -141,6 +149,7 @@ word_pieces = Checker(
         Case("a word of several pieces, longer and shorter ones fit",
              spelt("abcdef", "a", "ab", "abc", "##b", "##bc", "##c", "##d", "##de", "##e", "##f",
                    "##cdef", "d", "de", "f", "def")),
+        Case("a word of four pieces", spelt("abcd", "a", "##b", "##c", "##d", "c", "d")),
         Case("a word that is one piece", spelt("abc", "abc", "a", "ab", "##b", "##c", "##bc", "c")),
         Case("a piece that occurs twice", spelt("ababab", "ab", "##ab", "##abab", "##a", "##b")),
         Case("a beginning that is known only as a continuation",
@@ -183,6 +192,9 @@ word_pieces = Checker(
                       "back.", cut_searching),
         Misconception("from_the_end", "You begin at the end of the word, so that the last piece is "
                       "the longest one. The rule runs from left to right.", cut_from_the_end),
+        Misconception("unknown_otherwise", "Only words that cannot be cut come out wrong. For them "
+                      "the result is a list with one piece, \"[UNK]\".",
+                      signs=lambda e: right_but(e, lambda trial: trial.want == UNKNOWN)),
     ),
 )  # fmt: skip
 
@@ -202,6 +214,12 @@ def rows(draw, m, n, d, low=0.5, high=2.0):
     """a (m, D) and b (n, D) with rows of unequal lengths."""
     a, b = draw.normal(m, d), draw.normal(n, d)
     return a * draw.uniform(low, high, m, 1), b * draw.uniform(low, high, n, 1)
+
+
+def angles(evidence):
+    """The angles themselves came; near 0 they are not exact."""
+    pairs = [(t.got, t.want.clamp(-1, 1).acos()) for t in evidence.answers()]
+    return bool(pairs) and all(torch.allclose(got, angle, atol=5e-3) for got, angle in pairs)
 
 
 def alike(draw):
@@ -247,6 +265,14 @@ cosine_similarity = Checker(
                        if len(a) == len(b) else F.cosine_similarity(a, b))),
         Misconception("transposed", "Rows and columns are exchanged: the rows of the result belong "
                       "to a, its columns to b.", lambda a, b: cosines(b, a)),
+        Misconception("no_negative", "Your cosines are never negative: opposite directions have "
+                      "-1, and that is another thing than a right angle.",
+                      (lambda a, b: cosines(a, b).abs(), lambda a, b: cosines(a, b).clamp(min=0))),
+        Misconception("angle", "You return angles. Asked for are their cosines, 1 for the same "
+                      "direction.", signs=angles),
+        Misconception("centred", "You subtract the mean of each row first: that is a correlation. "
+                      "A cosine takes the rows as they are.",
+                      lambda a, b: cosines(a - a.mean(1, True), b - b.mean(1, True))),
         Misconception("distance", "You return 1 minus the cosine: a distance, small for what is "
                                   "alike.",
                       lambda a, b: 1 - cosines(a, b)),
@@ -324,6 +350,7 @@ def short_both(names):
     return bert_name(names, {"attention.w_o": "output.dense", "norm_1": "output.LayerNorm"})
 
 
+TWO_DIGITS = "layers with a number of two digits"
 checkpoint_name = Checker(
     name="checkpoint_name",
     number="11.6",
@@ -337,7 +364,7 @@ checkpoint_name = Checker(
                                                 "attention.w_v", "attention.w_o")),
         Case("the feed-forward network", of_layers(0, 10, "feed_forward.w_1", "feed_forward.w_2")),
         Case("the two norms of a layer", of_layers(0, 10, "norm_1", "norm_2")),
-        Case("layers with a number of two digits", in_order(10, LAYERS)),
+        Case(TWO_DIGITS, in_order(10, LAYERS)),
         Case("the entrance", lambda draw: ([n for n in THEIRS if not n.startswith("encoder.")],)),
     ),
     misconceptions=(
@@ -365,6 +392,12 @@ checkpoint_name = Checker(
         Misconception("entrance", "The layers are right, but the names of the entrance come back "
                       "as they were: tokens, positions, types, and the norm behind them.",
                       lambda names: bert_name(names, entrance=False)),
+        Misconception("few_layers", "Layers with small numbers are right, later ones are not. Any "
+                      "number of layers should do: large BERT has 24.",
+                      signs=lambda e: right_but(e, lambda t: t.case.name == TWO_DIGITS)),
+        Misconception("prefix", "There is something in front of the name that nobody asked for. A "
+                      "name here begins with encoder or embeddings.",
+                      lambda names: ["bert." + name for name in bert_name(names)]),
         Misconception("old_names", "gamma and beta are the spelling of very old files; the "
                       "checkpoint says weight and bias.", old_names),
     ),

@@ -159,10 +159,31 @@ def per_query(weights, keep, offset):
     return at.transpose(1, 2)[query & key].sum(0) / keep.sum()
 
 
-def around(weights, keep, offset):
-    """Positions beyond an end come in at the other one."""
+def around(weights, keep, offset, checked=False, below=False):
+    """Positions beyond an end come in at the other one.
+
+    checked: the key there has to be real; below: only at the beginning, as a negative index does.
+    """
     at = torch.arange(weights.size(-1))
-    return over_real(weights[:, :, at, (at + offset) % len(at)], keep)
+    key = (at + offset) % len(at)
+    real = keep & keep[:, key] if checked else keep
+    inside = (at + offset < len(at)) | (not below)
+    return over_real(weights[:, :, at, key], real & inside)
+
+
+def both_sides(weights, keep, offset):
+    """Keys at this distance on either side."""
+    here, there = (pairs(weights, keep, way) for way in (offset, -offset))
+    at, real = (torch.cat([a, b], -1) for a, b in zip((here[0], here[1] & here[2]),
+                (there[0], there[1] & there[2]), strict=True))  # fmt: skip
+    return over_real(at, real)
+
+
+def over_all(weights, keep, offset, squared=False):
+    """The sum over pairs, divided by the number of all places, or of all pairs of places."""
+    at, query, key = pairs(weights, keep, offset)
+    found = at.transpose(1, 2)[query & key].sum(0)
+    return found / (keep.numel() * (keep.size(1) if squared else 1))
 
 
 def neighbours(offset, *sizes):
@@ -194,14 +215,21 @@ offset_share = Checker(
                       lambda weights, keep, offset: share(weights, keep, -offset)),
         Misconception("around", "You go round the end: the first token has no token before it, and "
                       "your code takes the last one. Does a roll or a negative index do "
-                      "that?", around),
+                      "that?", tuple(functools.partial(around, checked=c, below=b)
+                                     for c in (False, True) for b in (False, True))),
+        Misconception("both_sides", "You look at both sides. An offset has a sign: -1 is the token "
+                      "before and not the one behind.", both_sides),
+        Misconception("offset_fixed", "Your offset is fixed in the code; it should be the one that "
+                      "is handed over.",
+                      tuple(lambda w, k, offset, by=by: share(w, k, by) for by in (-1, 1, -2))),
         Misconception("padding_counted", "Pairs of the padding are averaged, too. A pair counts "
                       "when its query and its key are real.", all_pairs),
         Misconception("key_unchecked", "You ask whether the query is real, but not whether the key "
                       "is: the last word looks at padding with weight 0, and pulls the mean "
                       "down.", queries_only),
         Misconception("edges_counted", "You divide by all real queries. Those at the edge have no "
-                      "token there and cannot look at it; they do not count.", per_query),
+                      "token there and cannot look at it; they do not count.",
+                      (per_query, over_all, functools.partial(over_all, squared=True))),
         Misconception("mean_of_texts", "You take the mean of each text, then the mean of the "
                       "texts: a pair of a short text counts more. Asked for is the mean over all "
                       "pairs.",
@@ -243,6 +271,18 @@ def mean_of_maps(weights, kept):
     return mean_of_layers(weights, 0.0)
 
 
+def mixed_at_the_end(weights, kept):
+    """The plain product, with the identity mixed in once."""
+    total = roll(weights, 0.0)
+    return kept * torch.eye(total.size(-1)) + (1 - kept) * total
+
+
+def first_plain(weights, kept):
+    """The first layer without its residual connection."""
+    rest = roll(weights[1:], kept) if len(weights) > 1 else torch.eye(weights[0].size(-1))
+    return rest @ weights[0].mean(1)
+
+
 def rescaled(a, eye, kept):
     """The identity added, and rows brought to 1: always half of each."""
     return (a + eye) / 2
@@ -276,6 +316,16 @@ rollout = Checker(
         Misconception("not_a_share", "You add the identity to the map without dividing: the rows "
                       "add up to 2, after N layers to 2 to the power of N.",
                       functools.partial(roll, mix=lambda a, eye, kept: a + eye)),
+        Misconception("not_lessened", "You add `kept` times the identity, but the map keeps its "
+                      "full weight: it should have what is left, 1 - kept.",
+                      (functools.partial(roll, mix=lambda a, eye, kept: a + kept * eye),
+                       functools.partial(roll, mix=lambda a, eye, kept:
+                                         (a + kept * eye) / (1 + kept)))),
+        Misconception("mixed_once", "The residual connection comes in once for all layers. Each "
+                      "layer has its own.", (mixed_at_the_end, first_plain)),
+        Misconception("transposed", "Rows and columns are exchanged: a row belongs to an output "
+                      "and says where it comes from.",
+                      lambda weights, kept: roll(weights, kept).mT),
         Misconception("always_half", "Half of each layer comes from the residual connection, "
                       "whatever share you are given.", functools.partial(roll, mix=rescaled)),
         Misconception("shares_exchanged", "The shares are exchanged: `kept` is what goes past "

@@ -22,26 +22,31 @@ __all__ = ["encoder_parameters", "encoder_stack", "mean_and_max"]
 
 def parameters(vocab_size, d_model, n_heads, d_ff, n_layers, *, tables=1, rows=0, maps=4,
                matrices=2, norms=2, heads=lambda n: 1, stacked=True, biases=True,
-               final=True):  # fmt: skip
+               wide_biases=True, final=True):  # fmt: skip
     """The number of parameters of a Pre-LN encoder with sinusoids, or of a wrong count of it.
 
     tables, maps, matrices, norms: how many of them; rows: of the table, too many or too few;
-    heads: number of heads -> how often the attention is counted.
+    heads: number of heads -> how often the attention is counted; wide_biases: those of the
+    feed-forward network.
     """
     b = 1 if biases else 0
     attention = maps * (d_model * d_model + b * d_model) * heads(n_heads)
-    feed_forward = matrices * d_model * d_ff + b * (d_ff + d_model)
+    feed_forward = matrices * d_model * d_ff + b * wide_biases * (d_ff + d_model)
     layer = attention + feed_forward + 2 * norms * d_model
     embedding = (tables * vocab_size + rows) * d_model
     return embedding + (n_layers if stacked else 1) * layer + (2 * d_model if final else 0)
 
 
 COUNTS = (
+    ("formula", "This is formula (9.2), or nearly: it leaves out all biases and the two LayerNorms "
+     "of each layer.", (dict(norms=0, biases=False),)),
+    ("tables", "A second table is counted, for a way back to words. This encoder has no such "
+     "thing: it ends in vectors.", (dict(tables=2),)),
     ("heads_counted", "The attention is counted again for every head. The heads divide the same "
      "four maps among themselves, so their number does not occur.",
      (dict(heads=lambda n: n), dict(maps=3, heads=lambda n: n))),
     ("positions_counted", "A table of positions is counted. Sinusoids are computed, not learned: "
-     "they are no parameters.", (dict(rows=5000), dict(rows=512))),
+     "they are no parameters.", tuple(dict(rows=n) for n in (5000, 512, 1024, 2048))),
     ("padding_row", "One row of the table is left out. The row of padding starts at zero, but it "
      "is part of the parameter like all others.", (dict(rows=-1),)),
     ("no_table", "The embedding table is missing, the largest part of many "
@@ -53,9 +58,11 @@ COUNTS = (
     ("one_matrix", "The feed-forward network has one matrix in your count; it goes up to d_ff and "
      "comes back.", (dict(matrices=1),)),
     ("norms_miscounted", "The LayerNorms of the layers are not counted right: a layer has two, "
-     "each with a gain and a bias.", (dict(norms=0), dict(norms=1), dict(norms=4))),
+     "each with a gain and a bias. (Without the biases of attention the number is the same.)",
+     (dict(norms=0), dict(norms=1), dict(norms=4, biases=True))),
     ("no_biases", "The biases are missing. Each of the four maps of attention and both maps of the "
-     "feed-forward network have one; formula (9.2) forgets them.", (dict(biases=False),)),
+     "feed-forward network have one; formula (9.2) forgets them.", (dict(biases=False),
+                                                      dict(wide_biases=False))),
     ("no_final_norm", "The norm behind the last layer is missing: a Pre-LN stack ends in one.",
      (dict(final=False),)),
 )  # fmt: skip
@@ -109,9 +116,9 @@ def share(h, among, by):
     return (h * among.unsqueeze(-1)).sum(dim=1) / by.unsqueeze(-1)
 
 
-def largest(h, among):
-    """The maximum over the positions ``among`` (B, L); minus infinity where there are none."""
-    return h.masked_fill(~among.unsqueeze(-1), -math.inf).amax(dim=1)
+def largest(h, among, fill=-math.inf):
+    """The maximum over the positions ``among`` (B, L); the others count as ``fill``."""
+    return h.masked_fill(~among.unsqueeze(-1), fill).amax(dim=1)
 
 
 MEAN, MAX = 0, 1
@@ -131,6 +138,12 @@ HALVES = (
      MAX, lambda h, keep: h.amax(dim=1)),
     ("zeros_win", "Padding is set to 0 before the maximum. Where all real numbers are negative, "
      "that 0 is the largest and wins.", MAX, lambda h, keep: (h * keep.unsqueeze(-1)).amax(dim=1)),
+    *(("small_fill", "Padding is set to a number before the maximum that is not small enough: real "
+       "numbers may be smaller still, and then it wins.",
+       MAX, functools.partial(largest, fill=fill)) for fill in (-1.0, -10.0, -100.0, -1e3)),
+    ("divides_by_all", "The sum is right, but it is divided by the number of real tokens of the "
+     "whole batch: each row has a number of its own.",
+     MEAN, lambda h, keep: share(h, keep, keep.sum().expand(len(h)))),
     ("swapped_halves", "The two halves are swapped: first the mean, then the maximum.",
      MEAN, masked_max),
 )  # fmt: skip
@@ -143,7 +156,9 @@ def half_fits(evidence, half, way):
         h, keep = trial.args
         would, came = way(h, keep), trial.got.chunk(2, dim=-1)[half]
         rows = would.isfinite().all(dim=-1) & keep.any(dim=-1)
-        if came.shape != would.shape or not torch.allclose(came[rows], would[rows], atol=1e-4):
+        if came.shape != would.shape or not torch.allclose(
+            came[rows], would[rows], atol=1e-4, rtol=1e-4
+        ):
             return False
         compared += int(rows.sum())
     return compared > 0
@@ -153,11 +168,20 @@ def only_empty_rows(evidence):
     """Everything is right but the rows without any real token."""
     for trial in evidence.answers():
         rows = trial.args[1].any(dim=-1)
-        if not torch.allclose(trial.got[rows], trial.want[rows], atol=1e-4):
+        if not torch.allclose(trial.got[rows], trial.want[rows], atol=1e-4, rtol=1e-4):
             return False
     return len(evidence.answers()) > 1
 
 
+def assumes_the_end(evidence):
+    """Everything is right but the case with padding before the text."""
+    right = [torch.is_tensor(t.got) and t.got.shape == t.want.shape
+             and torch.allclose(t.got, t.want, rtol=1e-4, atol=1e-4) for t in evidence.trials
+             if t.case.name != BEFORE]  # fmt: skip
+    return all(right)
+
+
+BEFORE = "padding before the text"
 EMPTY = Misconception("empty_row", "A row without any real token should give zeros. Nothing "
                       "divided by nothing is NaN, and the maximum of nothing is minus infinity.",
                       signs=only_empty_rows)  # fmt: skip
@@ -185,7 +209,7 @@ def padded(draw, lengths, length, width):
 def negative(draw):
     """Real tokens all of whose numbers are negative."""
     h, keep = padded(draw, (4, 2), 5, 3)
-    return torch.where(keep.unsqueeze(-1), -1 - h.abs(), h), keep
+    return torch.where(keep.unsqueeze(-1), -1500 - 1e3 * h.abs(), h), keep
 
 
 def padded_left(draw):
@@ -205,6 +229,8 @@ mean_and_max = Checker(
     notes=half_notes,
     misconceptions=(
         EMPTY,
+        Misconception("at_the_end", "You take the first tokens of each row for the real ones. "
+                      "Padding may stand anywhere; the mask says where.", signs=assumes_the_end),
         *(Misconception(key, text, signs=functools.partial(half_fits, half=half, way=way))
           for key, text, half, way in HALVES),
     ),
@@ -212,7 +238,7 @@ mean_and_max = Checker(
         Case("padding of three lengths, loud garbage in it",
              lambda draw: padded(draw, (5, 3, 2), 6, 4)),
         Case("all real numbers negative", negative),
-        Case("padding before the text", padded_left),
+        Case(BEFORE, padded_left),
         Case("no padding", lambda draw: padded(draw, (4, 4), 4, 5)),
         Case("batch, length and width equal", lambda draw: padded(draw, (3, 2, 1), 3, 3)),
         Case("a row without any real token", lambda draw: padded(draw, (3, 0), 4, 5)),

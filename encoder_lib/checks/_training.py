@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from encoder_lib.checks._checker import Case, Checker
-from encoder_lib.checks._learner import as_function
+from encoder_lib.checks._learner import Trouble, as_function
 from encoder_lib.checks._report import Misconception
 
 __all__ = ["accumulated_step", "clip_gradients", "token_accuracy", "warmup_rate"]
@@ -32,11 +32,14 @@ def shifted(step, peak, warmup, by):
     return peak * min((step + by) / warmup, math.sqrt(warmup / max(step + by, 0.5)))
 
 
-def late_fall(step, peak, warmup):
-    """The decay counts its own steps from 1."""
-    return peak * step / warmup if step <= warmup else peak * (step - warmup) ** -0.5
+def late_fall(step, peak, warmup, first=0, scale=False):
+    """The decay counts its own steps, from 1 or from the step number ``first``."""
+    if step <= warmup:
+        return peak * step / warmup
+    return peak * math.sqrt((warmup if scale else 1) / (step - warmup + first))
 
 
+WIDTHS = (64, 128, 256, 512, 768)  # that a learner may take from elsewhere
 RATES = (
     ("max_for_min", "The larger of the two branches is taken: your rate is huge at first, then "
      "falls, and rises again without end. The smaller one is wanted.",
@@ -45,7 +48,15 @@ RATES = (
      "which depends on the warm-up; the rate should be exactly `peak` at its highest.",
      lambda t, peak, w: peak * min(t**-0.5, t * w**-1.5)),
     ("jump", "The two branches do not meet: behind the warm-up your rate drops at once, since the "
-     "decay does not begin at the peak.", (jumping, late_fall)),
+     "decay does not begin at the peak.",
+     (jumping, *(functools.partial(late_fall, first=f, scale=s)
+                 for f in (0, 1) for s in (False, True)))),
+    ("peak_ignored", "Your rate does not depend on `peak`: it should be `peak` at its highest.",
+     (lambda t, peak, w: min(t / w, math.sqrt(w / t)), lambda t, peak, w: min(t**-0.5, t * w**-1.5),
+      *(lambda t, peak, w, d=d: d**-0.5 * min(t**-0.5, t * w**-1.5) for d in WIDTHS))),
+    ("rounded", "Your warm-up knows only two values: step // warmup divides without a remainder, "
+     "so the rate stays 0 until the peak.",
+     lambda t, peak, w: peak * min(t // w, math.sqrt(w / t))),
     ("counts_otherwise", "Your steps are shifted by one: the first update is step 1, and the peak "
      "comes at the step number `warmup`.",
      tuple(functools.partial(shifted, by=by) for by in (-1, 1))),
@@ -54,7 +65,7 @@ RATES = (
     ("never_falls", "Behind the warm-up your rate stays at the peak; it should fall.",
      lambda t, peak, w: peak * min(t / w, 1.0)),
     ("no_warmup", "There is no warm-up: your first steps are as long as, or longer than, the one "
-     "at the peak.", (lambda t, peak, w: peak * min(1.0, math.sqrt(w / t)),
+     "at the peak.", (lambda t, peak, w: peak, lambda t, peak, w: peak * min(1.0, math.sqrt(w / t)),
                    lambda t, peak, w: peak * t**-0.5, lambda t, peak, w: peak * math.sqrt(w / t))),
     ("root_rise", "The rate rises with the root of the step; it should rise in a straight line.",
      lambda t, peak, w: peak * min(math.sqrt(t / w), math.sqrt(w / t))),
@@ -98,6 +109,12 @@ def counts(logits, targets, ignore):
     """(how many tokens are right, how many count) of one batch."""
     real = targets != ignore
     return int(((logits.argmax(dim=-1) == targets) & real).sum()), int(real.sum())
+
+
+def all_counts(batches, ignore):
+    """(how many tokens are right, how many count) of all batches."""
+    right, n = zip(*(counts(logits, targets, ignore) for logits, targets in batches), strict=True)
+    return sum(right), sum(n)
 
 
 def accuracy(batches, ignore, slots=False, fixed=None):
@@ -152,6 +169,22 @@ def padding_compared(batches, ignore):
     return sum(int(p.sum()) for p in pairs) / slots if slots else 0.0
 
 
+def among_all(batches, ignore):
+    """The largest number is looked for among all of the batch."""
+    pairs = [((x.argmax() == t) & (t != ignore), t != ignore) for x, t in batches]
+    seen = sum(int(real.sum()) for _, real in pairs)
+    return sum(int(right.sum()) for right, _ in pairs) / seen if seen else 0.0
+
+
+def without_ignored(batches, ignore):
+    """A class whose number is ignored cannot be chosen."""
+    found = []
+    for logits, targets in batches:
+        classes = torch.arange(logits.size(-1))
+        found.append((logits.masked_fill(classes == ignore, -math.inf), targets))
+    return accuracy(found, ignore)
+
+
 def over_length(batches, ignore):
     """The largest number is looked for along the sentence instead of among the classes."""
     total = seen = 0
@@ -181,7 +214,17 @@ ACCURACIES = (
      "neither right nor wrong.", (functools.partial(accuracy, slots=True), padding_compared)),
     ("wrong_axis", "You look for the largest number along the sentence. The classes are the last "
                    "axis.",
-     over_length),
+     (over_length, among_all)),
+    ("class_excluded", "Your model cannot choose the class whose number is ignored. Only a target "
+     "is ignored; a model that says this class for a token that counts is wrong.", without_ignored),
+    ("other_measure", "That is another measure: asked for is the share of right tokens, from 0 to "
+     "1, not a percentage, a number of tokens or the share of errors.",
+     (lambda bs, i: 100 * accuracy(bs, i), lambda bs, i: 1 - accuracy(bs, i),
+      lambda bs, i: 1 - accuracy(bs, i) if all_counts(bs, i)[1] else 0.0,
+      lambda bs, i: all_counts(bs, i)[0])),
+    ("first_batch", "Only the first batch decides: does a return stand inside the loop?",
+     (lambda bs, i: batch_means(bs[:1], i, empty=0.0),
+      lambda bs, i: batch_means(bs[:1], i, empty=math.nan))),
     ("ignore_fixed", "The ignored label is fixed in your code; it should be the one that is handed "
      "over.", functools.partial(accuracy, fixed=-100)),
     ("sentence_means", "Each sentence has the same weight: a token in a short sentence counts more "
@@ -204,6 +247,13 @@ def batch(draw, lengths, boost, ignore=-100, n_classes=4):
     return logits, targets.masked_fill(~keep, ignore)
 
 
+def tempting(draw, *lengths):
+    """A batch for the ignored label 0, where class 0 is often the first choice, the target next."""
+    logits, targets = batch(draw, lengths, 3.0, 0)
+    logits[:, 0, 0] = logits[:, 0].amax(-1) + 1.0
+    return logits, targets
+
+
 token_accuracy = Checker(
     name="token_accuracy",
     number="10.3",
@@ -221,7 +271,7 @@ token_accuracy = Checker(
         Case("batches of different sizes, one good and one bad",
              lambda draw: ([batch(draw, (7, 7, 6, 5), 3.0), batch(draw, (3,), -3.0)], -100)),
         Case("another ignored label, the 0",
-             lambda draw: ([batch(draw, (5, 2), 2.0, 0), batch(draw, (4, 1, 1), 0.5, 0)], 0)),
+             lambda draw: ([tempting(draw, 5, 2), batch(draw, (4, 1, 1), 0.5, 0)], 0)),
         Case("no padding at all", lambda draw: ([batch(draw, (4, 4, 4), 1.0)] * 2, -100)),
         Case("nothing counts in one of the batches",
              lambda draw: ([batch(draw, (0, 0), 1.0), batch(draw, (5, 3), 0.8)], -100)),
@@ -238,10 +288,11 @@ def norm_of(gradients):
     return math.sqrt(sum(float(g.double().square().sum()) for g in gradients))
 
 
-def clip(gradients, max_norm, length=norm_of, always=False):
+def clip(gradients, max_norm, length=norm_of, always=False, upside_down=False):
     """(clipped gradients, norm), right or with another ``length``; always: short ones, too."""
     norm = length(gradients)
     factor = max_norm / norm if norm and (norm > max_norm or always) else 1.0
+    factor = 1 / factor if upside_down else factor
     return [g * factor for g in gradients], norm
 
 
@@ -276,15 +327,30 @@ def some_fit(evidence, ways):
     return any(gradients_fit(evidence, way) for way in ways)
 
 
+def not_zeros(got):
+    """Whether an error came, or gradients that are not 0."""
+    return isinstance(got, Trouble) or not all(torch.equal(g, 0 * g) for g in got[0])
+
+
 def zeros_break(evidence):
     """Everything is right but the case in which all gradients are 0."""
     trials = [t for t in evidence.answers() if norm_of(t.args[0])]
-    return len(trials) > 3 and all(
+    zero = [t for t in evidence.trials if not norm_of(t.args[0])]
+    spoiled = [t for t in zero if t.got is not None and not_zeros(t.got)]
+    return bool(spoiled) and len(trials) > 3 and all(
         torch.allclose(a, b, atol=1e-5)
         for t in trials for a, b in zip(t.got[0], t.want[0], strict=True)
     ) and all(abs(float(t.got[1]) - t.want[1]) < 1e-3 for t in trials)  # fmt: skip
 
 
+OTHER_LENGTHS = (
+    lambda gs: sum(float(g.abs().sum()) for g in gs),
+    lambda gs: norm_of(gs) / math.sqrt(sum(g.numel() for g in gs)),
+    lambda gs: max(norm_of([g]) for g in gs),
+    lambda gs: norm_of(gs[:1]),
+    lambda gs: norm_of(gs[-1:]),
+    lambda gs: sum(norm_of([g]) for g in gs) / len(gs),
+)
 CLIPS = (
     ("per_tensor", "Each gradient is shortened for itself. That changes the direction of the step: "
      "all gradients together are one vector with one length.", (each_alone,)),
@@ -301,6 +367,11 @@ CLIPS = (
      (functools.partial(clip, length=lambda gs: norm_of(gs) ** 2),)),
     ("largest_entry", "You compare the largest single number with the limit; asked for is the "
      "length of all gradients together.", (functools.partial(clip, length=largest),)),
+    ("other_length", "That is not the length of all gradients together, which is the root of the "
+     "sum of **all** squares: no absolute values, no mean, no largest and no first tensor.",
+     tuple(functools.partial(clip, length=way) for way in OTHER_LENGTHS)),
+    ("upside_down", "Your factor is upside down: it makes long gradients longer.",
+     (functools.partial(clip, upside_down=True),)),
     ("never_clipped", "Long gradients come back as they went in: the factor is never used, or "
                       "never smaller than 1.", (lambda gs, m: (list(gs), 0.0),)),
     ("norm_after", "The gradients are right, but the norm is not the one before clipping. After "
@@ -365,11 +436,13 @@ def by_size(parts):
     return [len(labels) / n for _, labels in parts]
 
 
-def whole_step(weight, bias, left, parts, shares=by_size, zero="once", each=False):
-    """(loss, weight, bias) after a step on all parts, or after a wrong one.
+def whole_step(weight, bias, left, parts, shares=by_size, zero="once", each=False,
+               said=lambda logits: logits, clipped=0.0):  # fmt: skip
+    """(loss, weight, bias, whether parts were in memory together) after a step, or a wrong one.
 
     shares: what each part's loss is multiplied by; zero: "once", "never" or "parts", before every
-    part; each: a step after every part.
+    part; each: a step after every part; said: of the logits, goes into the loss; clipped: to
+    which norm, if any.
     """
     model, optimizer = linear(weight, bias, left)
     total = 0.0
@@ -378,54 +451,93 @@ def whole_step(weight, bias, left, parts, shares=by_size, zero="once", each=Fals
     for share, (inputs, labels) in zip(shares(parts), parts, strict=True):
         if zero == "parts":
             optimizer.zero_grad()
-        loss = share * F.cross_entropy(model(inputs), labels)
+        loss = share * F.cross_entropy(said(model(inputs)), labels)
         loss.backward()
         total += loss.item()
         if each:
             optimizer.step()
+    if clipped:
+        nn.utils.clip_grad_norm_(model.parameters(), clipped)
     if not each:
         optimizer.step()
-    return total, model.weight.detach(), model.bias.detach()
+    return total, model.weight.detach(), model.bias.detach(), False
+
+
+class Memory:
+    """How many examples wait for their backward pass at the same time: ``most``."""
+
+    def __init__(self, model):
+        self.now = self.most = 0
+        model.register_forward_hook(self.forward)
+
+    def forward(self, model, inputs, output):
+        """Count what comes in, until its gradient comes back."""
+        if output.requires_grad:
+            self.now += len(output)
+            self.most = max(self.most, self.now)
+            output.register_hook(functools.partial(self.backward, n=len(output)))
+
+    def backward(self, gradient, n):
+        """Count what is done."""
+        self.now -= n
 
 
 class Learner:
-    """A learner's step as f(weight, bias, left, parts) -> (loss, weight, bias)."""
+    """A learner's step as f(weight, bias, left, parts), returns as ``whole_step``."""
 
     def __init__(self, attempt):
         self.f, self.graph, self.training = as_function(attempt), False, True
 
     def __call__(self, weight, bias, left, parts):
         model, optimizer = linear(weight, bias, left)
+        memory = Memory(model)
         loss = self.f(model, parts, optimizer)
         self.graph = self.graph or isinstance(loss, torch.Tensor) and loss.requires_grad
         self.training = self.training and model.training
-        return loss, model.weight, model.bias
+        together = memory.most > max(len(labels) for _, labels in parts)
+        return loss, model.weight, model.bias, together
 
 
 def moves(evidence, **way):
     """Whether the weights, whatever loss is returned, move as in a wrong step."""
     for trial in evidence.answers():
-        would = whole_step(*trial.args, **way)[1:]
+        would = whole_step(*trial.args, **way)[1:3]
         if not all(torch.allclose(a, b, atol=1e-5)
-                   for a, b in zip(trial.got[1:], would, strict=True)):  # fmt: skip
+                   for a, b in zip(trial.got[1:3], would, strict=True)):  # fmt: skip
             return False
     return bool(evidence.answers())
 
 
 def stays(evidence):
     """No weight moves."""
-    return all(torch.equal(t.got[1], t.args[0]) for t in evidence.answers())
+    return bool(evidence.answers()) and all(torch.equal(t.got[1], t.args[0])
+                                            for t in evidence.answers())  # fmt: skip
 
 
 def goes_astray(evidence):
     """The weights move along the gradients left over, or away from them, and nothing else."""
-    return all(torch.allclose(t.got[1], t.args[0] - RATE * t.args[2], atol=1e-5)
-               for t in evidence.answers())  # fmt: skip
+    moved = [(t.got[1], t.args[0] - RATE * t.args[2]) for t in evidence.answers()]
+    return bool(moved) and all(torch.allclose(got, old, atol=1e-5) for got, old in moved)
+
+
+def together(evidence):
+    """Everything is right, but several parts wait for the backward pass together."""
+    return moves(evidence) and any(t.got[3] for t in evidence.answers())
 
 
 def ones(parts):
     """Every part's loss counts fully."""
     return [1.0] * len(parts)
+
+
+def sizes(parts):
+    """Every part's loss is a sum over its examples."""
+    return [float(len(labels)) for _, labels in parts]
+
+
+def twice(parts):
+    """A growing sum goes back after every part: the first part counts most."""
+    return [share * (len(parts) - i) for i, share in enumerate(by_size(parts))]
 
 
 def equal(parts):
@@ -437,8 +549,16 @@ SHARES = (by_size, equal, ones)
 STEPS = (
     ("equal_shares", "All parts count the same, so an example in a small part counts more. Each "
      "part's loss is a mean over its own examples.", (dict(shares=equal),)),
-    ("summed", "The losses of the parts are added up as they are: the more parts, the longer the "
-     "step. Together they should be one mean.", (dict(shares=ones),)),
+    ("summed", "The losses of the parts, or of all examples, are added up as they are: the more of "
+     "them, the longer the step. Together they should be one mean.",
+     (dict(shares=ones), dict(shares=sizes))),
+    ("backward_twice", "A growing sum of losses goes back after every part, so the first part goes "
+     "back several times and counts more.", (dict(shares=twice),)),
+    ("clipped", "You clip the gradients. Nobody asked for it, and the weights then move otherwise "
+     "than for the whole batch at once.", tuple(dict(clipped=norm) for norm in (1.0, 0.5, 5.0))),
+    ("softmax_twice", "The model gives logits, and the cross-entropy applies the softmax itself: "
+     "you apply it twice.", (dict(said=lambda x: x.softmax(-1)),
+                             dict(said=lambda x: x.log_softmax(-1).exp()))),
     ("step_each", "A step is taken after every part: the later parts see another model. One step "
      "is wanted, for all parts.", tuple(dict(each=True, shares=s, zero=z) for s in SHARES
                                     for z in ("once", "never", "parts"))),
@@ -450,8 +570,13 @@ STEPS = (
 
 
 def wrong_steps():
-    """What the check recognises by the weights after the step; last, a wrong loss alone."""
+    """What the check recognises by the weights after the step; first, where these are right."""
     found = [
+        Misconception("together", "The weights move right, but two parts are in memory together, "
+                      "and that is what there is no room for: let each part go back before the "
+                      "next one comes.", signs=together),
+        Misconception("wrong_loss", "The weights are right, but the loss you return is not the "
+                      "mean over all examples before the step.", signs=moves),
         Misconception("nothing_moves", "No weight has moved: either no step is taken, or the "
                       "gradients are set back before it.", signs=stays),
         Misconception("step_too_early", "The step comes before the gradients of this batch are "
@@ -460,9 +585,6 @@ def wrong_steps():
     for key, text, ways in STEPS:
         signs = functools.partial(lambda e, ways: any(moves(e, **w) for w in ways), ways=ways)
         found.append(Misconception(key, text, signs=signs))
-    found.append(Misconception("wrong_loss", "The weights are right, but the loss you return is "
-                               "not the mean over all examples before the "
-                               "step.", signs=moves))  # fmt: skip
     return tuple(found)
 
 
@@ -490,7 +612,12 @@ accumulated_step = Checker(
     right=whole_step,
     reread="The finished step and the finished evaluation",
     inputs=("the weights", "the biases", "the gradients before", "parts"),
-    outputs=("the loss", "the weights after the step", "the biases after the step"),
+    outputs=(
+        "the loss",
+        "the weights after the step",
+        "the biases after the step",
+        "whether parts are in memory together",
+    ),
     adapt=lambda attempt, draw: Learner(attempt),
     notes=step_notes,
     misconceptions=wrong_steps(),

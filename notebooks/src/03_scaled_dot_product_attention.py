@@ -384,7 +384,7 @@ record("C2", "asymmetry of the projected scores", asymmetry, 0.5, 2)
 # %% [markdown]
 # ## Exercises
 #
-# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests. Where numbers go in, the result has their dtype, and gradients reach them.
 
 # %%
 from encoder_lib import checks
@@ -478,7 +478,7 @@ checks.softmax(my_softmax)
 #
 # </details>
 #
-# > **Exercise 3.5** (difficulty 3 of 5, 15 min, implement). Scroll up no more: write scaled dot-product attention from memory, this time with `torch.einsum` instead of `@`. The function takes `q` $(\ldots, L_q, d_k)$, `k` $(\ldots, L_k, d_k)$, `v` $(\ldots, L_k, d_v)$ and a `mask` that is `None` or bool and broadcasts to $(\ldots, L_q, L_k)$, True = attend. It returns the output $(\ldots, L_q, d_v)$ and the weights $(\ldots, L_q, L_k)$. You need not check the inputs; every query of the check may attend to some key.
+# > **Exercise 3.5** (difficulty 3 of 5, 15 min, implement). Scroll up no more: write scaled dot-product attention from memory, this time with `torch.einsum` instead of `@`. The function takes `q` $(\ldots, L_q, d_k)$, `k` $(\ldots, L_k, d_k)$, `v` $(\ldots, L_k, d_v)$ and a `mask` that is `None` or bool and broadcasts to $(\ldots, L_q, L_k)$, True = attend. It returns the output $(\ldots, L_q, d_v)$ and the weights $(\ldots, L_q, L_k)$. A forbidden key must not matter, however large its score. You need not check the inputs; every query of the check may attend to some key.
 
 # %% tags=["exercise"]
 def my_attention(q, k, v, mask=None):

@@ -733,7 +733,7 @@ assert by_place[[0, 1, 2, 6, 7, 8]].min() > 0.9 and by_place[3:6].max() < 0.35
 # %% [markdown]
 # ## Exercises
 #
-# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests. Where numbers go in, the result has their dtype, and gradients reach them.
 
 # %%
 from encoder_lib import checks
@@ -866,7 +866,7 @@ checks.merge_heads(my_merge_heads)
 #
 # </details>
 #
-# > **Exercise 5.5** (difficulty 3 of 5, 25 min, implement). Write multi-head attention from memory, as a class without any function of this book and with **one** map `w_qkv` from $D$ to $3D$ in place of three: first the $D$ rows of the queries, then those of the keys, then those of the values. The last map is called `w_o`; both have biases. `forward` takes `x` $(B, L, D)$ and `keep_mask`, which is `None` or $(B, L)$, True = real token, and returns the output $(B, L, D)$, or the output and the weights $(B, H, L, L)$. Rows of padding are not compared.
+# > **Exercise 5.5** (difficulty 3 of 5, 25 min, implement). Write multi-head attention from memory, as a class without any function of this book and with **one** map `w_qkv` from $D$ to $3D$ in place of three: first the $D$ rows of the queries, then those of the keys, then those of the values. The last map is called `w_o`; both have biases. `forward` takes `x` $(B, L, D)$ and `keep_mask`, which is `None` or $(B, L)$, True = real token, and returns the output $(B, L, D)$, or the output and the weights $(B, H, L, L)$. Padding must not matter, however large its scores; rows of padding are not compared.
 
 # %% tags=["exercise"]
 class MyMultiHeadAttention(nn.Module):

@@ -702,7 +702,7 @@ plt.show()
 # %% [markdown]
 # ## Exercises
 #
-# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests.
+# Code cells with `...` are for you. Each is followed by its check, which runs what you wrote on fresh random inputs and says what it found. As often as you like: there are no hidden tests. Where numbers go in, the result has their dtype, and gradients reach them.
 
 # %%
 from encoder_lib import checks
@@ -822,7 +822,7 @@ checks.feed_forward(MyFeedForward)
 #
 # </details>
 #
-# > **Exercise 6.5** (difficulty 3 of 5, 15 min, implement). Work out the slope of GELU from equation (6.4) and write it as a function: $z$ of any shape in, the slope at each entry out, without autograd. You need that $\Phi$ grows at the rate of the standard normal density, $\Phi'(z) = e^{-z^2/2} / \sqrt{2 \pi}$.
+# > **Exercise 6.5** (difficulty 3 of 5, 15 min, implement). Work out the slope of GELU from equation (6.4) and write it as a function: $z$ of any shape in, the slope at each entry out, in the dtype of $z$, without autograd. You need that $\Phi$ grows at the rate of the standard normal density, $\Phi'(z) = e^{-z^2/2} / \sqrt{2 \pi}$.
 
 # %% tags=["exercise"]
 def my_gelu_slope(z):

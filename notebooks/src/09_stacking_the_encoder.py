@@ -926,7 +926,7 @@ checks.encoder_parameters(my_parameters)
 #
 # </details>
 #
-# > **Exercise 9.3** (difficulty 2 of 5, 15 min, implement). Some models pool twice. Write a function that takes `h` $(B, L, D)$ and `keep_mask` $(B, L)$, bool, True = real token, and returns $(B, 2D)$: the mean over the real tokens, and beside it their maximum. Padding may stand anywhere and may hold large numbers. A row without any real token gives zeros.
+# > **Exercise 9.3** (difficulty 2 of 5, 15 min, implement). Some models pool twice. Write a function that takes `h` $(B, L, D)$ and `keep_mask` $(B, L)$, bool, True = real token, and returns $(B, 2D)$: the mean over the real tokens, and beside it their maximum. Padding may stand anywhere and may hold large numbers. A row without any real token gives zeros. The model learns through it, so its gradient counts, too.
 
 # %% tags=["exercise"]
 def my_mean_and_max(h, keep_mask):

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from importlib.resources import files
+from types import SimpleNamespace
 import torch
 import matplotlib.pyplot as plt
 from torch import nn
@@ -200,7 +201,7 @@ record("B40b", "peak for d_model 512 and 4000 steps", peaks[0], 0.00065, 0.00075
 record("B40b", "peak for 64 and 100 over that", peaks[1] / peaks[0], 17, 19)
 
 # %% [markdown]
-# > **Mind the condition.** The paper's formula ties the peak to the length of the warm-up. A small model with a short warm-up gets a rate 18 times the paper's, which is too much for most. That is why we choose the peak ourselves.
+# > **Mind the condition.** The paper's formula ties the peak to the width and to the length of the warm-up. A small model with a short warm-up gets a rate 18 times the paper's, whether that suits it or not. We choose the peak ourselves, so that each can be changed alone.
 
 # %% mystnb={"image": {"alt": "Two learning-rate schedules over 400 steps, both with 100 steps of warm-up to 0.003: the linear one falls in a straight line to zero, the paper's falls quickly first and flattens out at half its peak."}}
 steps = list(range(1, 401))
@@ -428,7 +429,7 @@ def one_run(vocabulary, ids, seed, small=True, change=None, **more):
     return accuracy, weights, time.process_time() - begin
 
 # %% [markdown]
-# (`start_small` comes in a moment.) A table needs more than one seed and says how far apart they are: mean, lowest and highest accuracy on the test set, number of weights, CPU seconds of a run.
+# (`start_small` comes in a moment.) A table needs more than one seed and says how far apart they are: mean, lowest and highest accuracy on the test set, number of weights, CPU seconds of a run. (The changes below were chosen by looking at this table. Strictly that is work for the validation set; each look at the test set flatters what comes after it a little.)
 
 # %%
 def show(name, runs):
@@ -451,7 +452,7 @@ assert rivals["bag of words"] < min(first_attempt) < max(first_attempt) < rivals
 #
 # Four changes, one after the other:
 #
-# 1. **Start small.** Multiply the initial word embeddings by 0.3. A word that occurs three times never gets far from where it started: what it starts with is noise that can only be learned by heart.
+# 1. **Start small.** Multiply the initial word embeddings by 0.3. A word that occurs three times is corrected three times in a pass; most of what it starts with stays, and that is noise, which can only be learned by heart.
 # 2. **Count from the gap.** Attention does not care in which order tokens are stored, only which position each is given (chapter 02). So we store the gap first, then five words to its right, then five to its left, with padding where the sentence ends.
 # 3. **Read at the gap.** `pooling="first"` takes the first token's vector, which is now the gap's.
 # 4. **Endings.** A word seen fewer than eight times becomes its last three letters. An unknown word in *-ing* is still a word in *-ing*.
@@ -545,7 +546,7 @@ record("N53", "accuracy over a bag of words", final - rivals["bag of words"], 0.
 record("N53", "accuracy over ten neighbours", final - rivals["window of 5, endings"], -0.005, 0.05)
 
 # %% [markdown]
-# The encoder beats the bag by far. The window, given the same words, is a point or two behind, and one standard error of such an accuracy is more than half a point. Call it a narrow win. Most of what decides this task is said by ten neighbours that vote separately; what they say *together* is the small rest.
+# The encoder beats the bag by far. The window, given the same words, is a point or two behind, and one standard error of such an accuracy is more than half a point. Call it a narrow win, with one seed. Most of what decides this task is said by ten neighbours that vote separately; what they say *together* is the small rest.
 #
 # > **Key idea.** Choose the strongest simple rival you can think of and give it the same help. Only then say what the model is worth.
 #
@@ -559,11 +560,12 @@ curve = {"training (mean of 43 steps)": [sum(history["loss"][s - 43:s]) / len(
          "validation": [look["loss"] for look in looks]}
 assert all(ys[-1] < ys[0] / 2 for ys in curve.values())
 assert curve["training (mean of 43 steps)"][-1] < curve["validation"][-1]
+assert curve["training (mean of 43 steps)"][0] > curve["validation"][0]
 fig, ax = plot_lines(curve, x=step_at, xlabel="step", ylabel="loss", direct_labels=False,
                      title="The gap task: two passes over 27,555 sentences")
 plt.show()
 
-# %% mystnb={"image": {"alt": "Learning rate and gradient norm of the gap model over about 430 steps in two panels. The rate rises for 50 steps and falls linearly; the gradient norm is largest at the very beginning and after a hundred steps stays between one half and two."}}
+# %% mystnb={"image": {"alt": "Learning rate and gradient norm of the gap model over about 430 steps in two panels. The rate rises for 50 steps and falls linearly; the gradient norm is largest at the very beginning and after a hundred steps stays mostly between one half and two."}}
 fig, axes = plt.subplots(1, 2, figsize=(7, 3))
 plot_lines({"rate": history["rate"]}, x=history["step"], xlabel="step", ylabel="learning rate",
            title="What we set", direct_labels=False, ax=axes[0])
@@ -584,24 +586,24 @@ record("B40", "gradient, first 5 steps over steps 101 to 200", early, 2, 20)
 # %% [markdown]
 # Three things to read off.
 #
-# The loss falls steeply at first and slowly after. In the second pass, training loss lies below validation loss: the model begins to know its sentences by heart.
+# The loss falls steeply at first and slowly after. In the first pass validation loss is the *lower* one. That is no mistake: the training value is a mean over the 43 steps before, when the model knew less, and with dropout. In the second pass training loss lies below: the model begins to know its sentences by heart.
 #
 # The gradient is several times larger in the first steps than later. One reads that this is what warm-up is for. But Adam ([Kingma and Ba (2015)](../book/bibliography.md)) divides each gradient by its own recent size, so a large gradient does not make a large step:
 
 # %%
-for size in (1e-3, 1.0, 1e3):
+for size in (0.0, 1e-3, 1.0, 1e3):
     weight = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.Adam([weight], lr=0.01)
     weight.grad = torch.full((1,), size)
     optimizer.step()
     print(f"gradient {size:7.3f}: the first step is {weight.item():.4f}")
-    assert math.isclose(weight.item(), -0.01, rel_tol=1e-3)
+    assert math.isclose(weight.item(), -0.01 if size else 0.0, rel_tol=1e-3)
 
 # %%
 record("B40", "Adam's first step at rate 0.01, gradient 1000", -weight.item(), 0.0099, 0.0101)
 
 # %% [markdown]
-# The first step moves *every* weight by the full rate, whatever its gradient. That is a better reason for a small rate at the beginning: nothing is known yet about directions, and every weight moves as far as it can ([Liu et al. (2020)](../book/bibliography.md), [Kosson et al. (2024)](../book/bibliography.md)).
+# The first step moves every weight that has a gradient by the full rate, however small or large it is. That is a better reason for a small rate at the beginning: nothing is known yet about directions, and all these weights move by the same amount ([Liu et al. (2020)](../book/bibliography.md), [Kosson et al. (2024)](../book/bibliography.md)).
 #
 # And a norm of 1 is not an emergency here: more than a third of all steps is clipped. For Adam clipping is mostly a matter of proportion, one batch against the others.
 #
@@ -642,10 +644,20 @@ assert min(table["mask"] + table["residuals"]) > min(complete) - 0.06
 # Only the positions matter much. Without them the model falls to a bag of words, as it must: it cannot know which word is the neighbour.
 #
 # - **The feed-forward networks** are worth nothing here. Chapter 06 measured what they can do; this task, two layers and one pass do not ask for it.
-# - **The mask** is worth about a point. All sentences have the same padding in training and in the test; chapter 04 showed that the damage comes when that changes.
+# - **The mask** is worth about a point, and that point is the padding: in training, sentences of like length share a batch; in the test they stand as they come. The next cell sorts the test sentences by length (chapter 04 has the rest of the story).
 # - **The residual connections** are worth a few points in two layers. Chapter 07 shows what happens in deep stacks.
 #
 # > **Mind the condition.** An ablation measures a part *on a task, at a size, after so much training*. This table says that the gap task needs places and little else. It does not say that the feed-forward network is superfluous.
+
+# %% tags=["nbval-ignore-output"]
+model = make(ending_words, pooling="first", pad_id=None)       # without a mask
+start_small(model)
+_ = fit(model, end_ids[0], train_labels)
+rows = sorted(range(len(end_ids[2])), key=lambda i: len(end_ids[2][i]))
+as_they_come = accuracy_on(model, end_ids[2], test_labels)
+by_length = accuracy_on(model, [end_ids[2][i] for i in rows], test_labels[rows])
+print(f"without a mask: as they come {as_they_come:.3f}, sorted by length {by_length:.3f}")
+assert by_length > as_they_come
 #
 # ## A task without order
 #
@@ -714,7 +726,15 @@ record("C15", "Post-LN, nn.Linear's start, the worse", min(live["post", "torch"]
 record("B38", "Pre-LN, Xavier, no warm-up, the worse", min(live["pre", "xavier"]), 0.85, 1)
 
 # %% [markdown]
-# The whole grid takes some minutes, so it is stored: 600 steps, five seeds, made by `tools/warmup_grid.py` in the book's repository.
+# Would a warm-up have helped? Not within 250 steps: this stack starts slowly.
+
+# %% tags=["nbval-ignore-output"]
+warmed = reversal("post", "xavier", 100, 0, 250)
+print(f"post, xavier, 100 warm-up steps: {warmed:.2f}")
+assert warmed < 0.7
+
+# %% [markdown]
+# What it does shows later. The whole grid takes some minutes, so it is stored: 600 steps, five seeds, made by `tools/warmup_grid.py` in the book's repository.
 
 # %%
 grid = json.loads(files("encoder_lib").joinpath("data", "warmup_grid.json").read_text("utf-8"))
@@ -726,20 +746,33 @@ hard = grid["post xavier 0"]
 print("Post-LN, Xavier, no warm-up, seed by seed:", hard)
 assert sum(accuracy < 0.7 for accuracy in hard) == 4 and max(hard) > 0.95
 assert min(min(found) for arm, found in grid.items() if arm != "post xavier 0") > 0.9
-assert all(cold < warm for cold, warm in zip(hard, grid["post xavier 200"]))
+assert all(cold < warm for cold, warm in zip(hard, grid["post xavier 200"])) and min(hard) > 0.3
 
 # %% [markdown]
-# One row of eight is different: Post-LN with Xavier and without warm-up. With 200 steps of warm-up it learns on every seed, and on every seed it does better than without. But *no* warm-up is needed with the start of `nn.Linear`, and Pre-LN needs none with either.
+# One row of eight is different: Post-LN with Xavier and without warm-up. With 200 steps of warm-up it learns on every seed, and on every seed it does better than without. At this rate *no* warm-up is needed with the start of `nn.Linear`, and Pre-LN needs none with either.
 #
-# Even in that row, one of five seeds got there within 600 steps. So "does not train" is too strong. "Cannot be relied on" is what we measured.
+# Even in that row, one of five seeds got there within 600 steps, and all are far above the 0.1 of chance. So "does not train" is too strong: within 600 steps it cannot be relied on.
 #
-# > **Mind the condition.** "Post-LN needs warm-up": with a start as large as Xavier's, at a rate this high, at this depth. A notebook that builds its layers from plain `nn.Linear` would not show the effect at all, and a notebook with one seed might show the opposite.
+# > **Predict, then run.** Is the start of `nn.Linear` safe, then? The same layers with a rate of 0.01, without and with 200 steps of warm-up.
+
+# %%
+high = json.loads(files("encoder_lib").joinpath("data", "warmup_high_rate.json").read_text("utf-8"))
+for arm, found in high.items():
+    print(f"{arm} warm-up steps, rate 0.01:", found)
+failed = sum(accuracy < 0.5 for accuracy in high["post torch 0"])
+record("C15", "seeds of five that fail, nn.Linear's start, rate 0.01, no warm-up", failed, 2, 5)
+assert min(high["post torch 200"]) > 0.9
+
+# %% [markdown]
+# At the higher rate more than one seed fails without a warm-up, and none with it. A smaller start moves the limit; it does not remove it.
+#
+# > **Mind the condition.** "Post-LN needs warm-up": from a certain rate on, and how high that is depends on the start. A notebook built from plain `nn.Linear` shows the effect at 0.01 and not at 0.003; one with a single seed might show the opposite.
 #
 # What fails? Chapter 08 found no gradient that vanishes towards the input; it found tokens that become alike in a deep Post-LN stack with Xavier. Alike tokens cannot be put in reverse order, which makes them the likely cause. This grid does not prove it.
 #
 # ## Overfitting, and what helps
 #
-# Take only 500 of the sentences and pass over them 40 times. Validation loss tells what happens; the usual advice is a high dropout, a large weight decay, stopping early, and more data.
+# Take only 500 of the sentences and pass over them 40 times. Validation loss tells what happens; the usual advice is a high dropout, a large weight decay, stopping early, and more data. (A model **overfits** when its training loss still falls and its validation loss rises. **Weight decay** shrinks every weight a little at each step, by rate times decay.)
 
 # %%
 def on_few(n=500, epochs=40, dropout=0.0, decay=0.01):
@@ -793,7 +826,7 @@ plt.show()
 # With 500 sentences all three runs learn them by heart: the training loss goes to almost 0 and the validation loss climbs, well beyond the 1.39 of a model that knows nothing. It is sure, and wrong.
 #
 # - **Stopping early** keeps the best point of the curve, and that is worth more than half a unit of loss. `train(..., validation=..., patience=3)` does it and puts the best weights back.
-# - **Dropout** and a large **weight decay** hardly lower the best point. Dropout reaches it later, and then climbs like the others.
+# - **Dropout** and a large **weight decay** hardly lower the best point. Dropout reaches it later, and then climbs like the others. (At a rate of 0.002 a decay of 0.5 is a thousandth per step, 4 % until step 40. Stronger ones are yours to try.)
 # - **More data** is in another class: at the same number of steps the best loss is lower by a third and more, and nothing climbs.
 #
 # One seed each, so differences between the three small runs should not be read. The gap between them and the fourth can.
@@ -820,6 +853,16 @@ bag_of_characters = rival(str.split, verses, orders, 2, epochs=2)
 places = rival(by_place, verses, orders, 2, epochs=4)
 print(f"bag {bag_of_characters:.2f}, character at its place {places:.2f}")
 assert abs(bag_of_characters - 0.5) < 0.03 and 0.78 < places < 0.85
+
+# %% tags=["nbval-ignore-output"]
+def last_characters(text):
+    line = text.split()
+    return [f"first {line[4]}", f"second {line[-1]}"]
+
+
+ends_of_lines = rival(last_characters, verses, orders, 2, epochs=4)
+print(f"the last character of each line {ends_of_lines:.2f}")
+assert abs(ends_of_lines - places) < 0.03
 
 # %% [markdown]
 # > **Predict, then run.** Once with the usual start of the embeddings and once with the small one. The loss begins near $\ln 2 = 0.69$. Does it fall at once?
@@ -861,7 +904,7 @@ record("N55", "steps until a healthy loss falls", waits["usual start"], 40, 2000
 # %% [markdown]
 # At the beginning nothing seems to happen, and then the loss falls. With the usual start the plateau is longer. If you meet one, wait for more than a few dozen steps before you look for a fault; and compare its height with what chance and the bag of words would give, here $\ln 2$.
 #
-# After one pass over the data the encoder knows in more than four of five cases which line came first, and ties with the rival that looks at each character at its place. How can anybody know? In regulated verse the second line of a couplet ends in a level tone and carries the rhyme. The model was told nothing about sounds; the last character of each line gives them away.
+# After one pass over the data the encoder with the small start knows in more than four of five cases which line came first, and ties with the rival that looks at each character at its place. How can anybody know? In regulated verse the second line of a couplet ends in a level tone and carries the rhyme. The model was told nothing about sounds; the last character of each line gives them away: a rival that sees nothing else does as well as one that sees them all.
 #
 # ## One answer per letter
 #
@@ -890,6 +933,26 @@ for e in spoken[0]:
 pairs = [pair for e in spoken[1] for pair in zip(e.word, e.tags)]
 letter_alone = sum(usual[a].most_common(1)[0][0] == b for a, b in pairs) / len(pairs)
 
+# %% [markdown]
+# And the rival with help: it sees three letters on either side and adds up their votes.
+
+# %%
+def around(word, i, radius=3):
+    padded = "-" * radius + word + "-" * radius
+    return " ".join(f"{k}{padded[i + k]}" for k in range(2 * radius + 1))
+
+
+three = [load_letters(s) for s in ("train", "validation", "test")]
+places_of = [[SimpleNamespace(text=around(e.word, i)) for e in s for i in range(len(e.word))]
+             for s in three]
+tags_of = [torch.tensor([tag for e in s for tag in phones.encode(e.tags)]) for s in three]
+
+# %% tags=["nbval-ignore-output"]
+seven_letters = rival(str.split, places_of, tags_of, len(phones), epochs=3)
+
+# %% [markdown]
+# > **Predict, then run.** The letter alone, the window of seven letters, the encoder: in which order?
+
 # %% tags=["nbval-ignore-output"]
 _ = torch.manual_seed(0)
 model = TokenClassifier(TransformerEncoder(len(letters), 48, 4, 96, 2, 32, positions="learned"),
@@ -900,11 +963,12 @@ _ = train(model, lambda epoch: letter_batches(spoken[0], epoch), optimizer, loss
 
 # %% tags=["nbval-ignore-output"]
 by_letter = evaluate(model, letter_batches(spoken[1]), token_loss)["accuracy"]
-print(f"letter alone {letter_alone:.2f}, encoder {by_letter:.2f}")
-assert by_letter > letter_alone + 0.05
+print(f"letter alone {letter_alone:.2f}, seven letters {seven_letters:.2f}, "
+      f"encoder {by_letter:.2f}")
+assert letter_alone + 0.1 < by_letter < seven_letters
 
 # %% [markdown]
-# The same letter is spoken in many ways, and the encoder hears which one from the letters around it. Nothing in the model was changed for that but the head.
+# The neighbours decide much of how a letter is spoken, and the encoder uses them: it is far above the letter alone. But a window that lets three letters on either side vote is better still, after a few seconds; two passes of this small model do not beat it. Nothing in the model was changed for this task but the head.
 #
 # ## Exercises
 #
@@ -1090,7 +1154,7 @@ checks.accumulated_step(my_step)
 # %% [markdown]
 # ## Misconceptions
 #
-# > **Misconception.** *"Post-LN does not train without warm-up."* With Xavier, six layers and a high rate it cannot be relied on. With the start of `nn.Linear` it learned on every seed.
+# > **Misconception.** *"Post-LN does not train without warm-up."* With Xavier, six layers and a rate of 0.003 it cannot be relied on. With the start of `nn.Linear` it learned on every seed at that rate, and at 0.01 it did not.
 #
 # > **Misconception.** *"Warm-up is needed because the gradients are large at first."* They are, but Adam's first step has the same length for gradients of 0.001 and 1000.
 #
@@ -1098,7 +1162,7 @@ checks.accumulated_step(my_step)
 #
 # > **Misconception.** *"It learns one batch by heart, so it is right."* It also learned wrong labels by heart.
 #
-# > **Misconception.** *"Dropout and weight decay cure overfitting."* On 500 sentences neither moved the best validation loss much. Stopping early kept it, more data lowered it by a third and more.
+# > **Misconception.** *"Dropout and weight decay cure overfitting."* On 500 sentences neither, at the sizes tried, moved the best validation loss much. Stopping early kept it, more data lowered it by a third and more.
 #
 # > **Misconception.** *"A transformer beats simple models."* It beat a bag of words where order matters, tied with it where order does not, and needed help to come level with a window of a few words.
 
@@ -1119,7 +1183,7 @@ quiz(10)
 # - One batch by heart is a test for dead models, not for wrong ones.
 # - A step: predict, loss, gradient, clip, move, change the rate. An evaluation: no dropout, no gradients, every example the same weight, and the mode restored.
 # - What the model is told (positions counted from the gap) and how it starts (small embeddings) was worth more than any part of the layer except positions.
-# - "Post-LN needs warm-up" holds for one start and not for another.
+# - "Post-LN needs warm-up" depends on the start **and** on the rate.
 # - Validation loss shows overfitting. More data helps most.
 #
 # ## Sources

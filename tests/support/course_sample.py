@@ -76,17 +76,6 @@ The forbidden scores become minus infinity before the softmax.
 
 None that a slide should show."""
 
-NO_SCALE = """\
-def my_attention(q, k, v, mask=None):
-    scores = q @ k.transpose(-2, -1)
-    if mask is None:
-        return (w := scores.softmax(-1)) @ v, w
-    empty = ~mask.any(dim=-1, keepdim=True)
-    scores = scores.masked_fill(~(mask | empty), -math.inf)
-    weights = scores.softmax(-1).masked_fill(empty, 0.0)
-    return weights @ v, weights"""
-WRONG = {"scaled_dot_product_attention": NO_SCALE}  # a typical wrong answer, by checker
-
 
 def code(source, *outputs, **metadata):
     """A code cell that was run; it printed ``outputs``."""

@@ -1,6 +1,9 @@
 """``make course``: copies for students and instructors. The scanner for leaks is tested first."""
 
 import copy
+import json
+import os
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +17,7 @@ import exercises
 import notebooks
 import project
 from course_sample import chapter
-from leaks import leaks, missing, secrets
+from leaks import defines, leaks, missing, secrets
 
 NAMES = notebooks.names()
 STORED = course.stored(NAMES)
@@ -91,6 +94,54 @@ def test_the_scanner_finds_everything_in_the_chapter_itself():
     assert {fault.split(":")[0] for fault in found} == {"solution", "mark", "metadata", "output"}
 
 
+SHORT = "def my_attention(q, k, v, mask=None):\n    return x.mT"
+SHORT_CHAPTER = chapter()
+SHORT_CHAPTER.cells[5].source = re.sub(
+    r"(?s)```python\n.*?```", f"```python\n{SHORT}\n```", SHORT_CHAPTER.cells[5].source
+)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        lambda nb: stub_of(nb).update(source=SHORT),
+        lambda nb: stub_of(nb).update(source=stub_of(nb).source.replace("...", "return x.mT", 1)),
+        lambda nb: nb.cells.append(nbformat.v4.new_code_cell("return  x . mT  # a hint")),
+        lambda nb: nb.cells.append(nbformat.v4.new_markdown_cell("Hint: `return x.mT`.")),
+        lambda nb: nb.cells.append(nbformat.v4.new_markdown_cell("```python\nreturn x.mT\n```")),
+    ],
+)
+def test_the_scanner_finds_a_solution_of_one_short_line(plant):
+    nb = course_copies.student(SHORT_CHAPTER)
+    assert leaks(nb, SHORT_CHAPTER) == []
+    plant(nb)
+    assert leaks(nb, SHORT_CHAPTER) == ["solution of 3.5: return x.mT"]
+
+
+def stub_of(nb):
+    """The cell for the answer to the sample's auto-checked exercise."""
+    return next(cell for cell in nb.cells if "def my_attention" in cell.source)
+
+
+def test_a_line_that_the_chapter_shows_is_a_secret_only_where_the_answer_belongs():
+    shown = copy.deepcopy(SHORT_CHAPTER)
+    shown.cells.insert(2, nbformat.v4.new_code_cell("def swapped(x):\n    return x.mT"))
+    nb = course_copies.student(shown)
+    assert leaks(nb, shown) == []
+    stub_of(nb).source = SHORT
+    assert leaks(nb, shown) == ["solution of 3.5: return x.mT"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_solution_in_its_place_would_be_found(name):
+    for exercise in exercises.exercises(STORED[name]):
+        if exercise.stub:
+            nb = course_copies.student(STORED[name])
+            cell = next(cell for cell in nb.cells if defines(cell, exercise.target))
+            cell.source = exercise.answer
+            assert leaks(nb, STORED[name]), f"exercise {exercise.number}"
+
+
 # --- the copies -----------------------------------------------------------------------------------
 
 
@@ -164,9 +215,7 @@ def run(folder, *names):
 def test_the_command_writes_everything_and_the_same_twice(tmp_path):
     start = time.monotonic()
     files = run(tmp_path / "one")
-    seconds = time.monotonic() - start
-    print(f"make course: {seconds:.0f} s")
-    assert seconds < 90
+    print(f"make course: {time.monotonic() - start:.0f} s")
     for name in NAMES:
         assert f"student/{name}.ipynb" in files and f"instructor/{name}.ipynb" in files
         assert f"nbgrader/source/{name}/{name}.ipynb" in files
@@ -184,8 +233,37 @@ def test_the_command_leaves_foreign_files_alone(tmp_path):
     assert "mine.txt" in files and "slides/old.html" not in files
 
 
+def test_what_was_handed_in_stays(tmp_path):
+    kept = [tmp_path / "nbgrader" / name for name in ("gradebook.db", "submitted/ada/x.ipynb")]
+    old = tmp_path / "nbgrader/source/old/old.ipynb"
+    for path in (*kept, old):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    run(tmp_path, "03")
+    assert [path.read_text() for path in kept] == ["mine", "mine"]
+    assert not old.exists()
+
+
 def test_make_knows_the_command():
     makefile = (project.ROOT / "Makefile").read_text("utf-8")
     assert "tools/course.py $(ONLY)" in makefile
     assert "rm -rf _build build course " in makefile
     assert "/course/" in (project.ROOT / ".gitignore").read_text("utf-8").splitlines()
+
+
+def test_make_lab_starts_without_the_menus_of_nbgrader():
+    makefile = (project.ROOT / "Makefile").read_text("utf-8")
+    folder = project.ROOT / "tools/templates/lab"
+    assert 'JUPYTER_CONFIG_PATH="$(CURDIR)/tools/templates/lab' in makefile
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter", "server", "extension", "list"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JUPYTER_CONFIG_PATH": str(folder)},
+    )
+    said = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr)
+    listed = dict(re.findall(r"^ +(\S+) (enabled|disabled)", said, re.MULTILINE))
+    assert listed["jupyterlab"] == "enabled", said
+    assert "enabled" not in {on for name, on in listed.items() if name.startswith("nbgrader")}
+    page = json.loads((folder / "labconfig/page_config.json").read_text("utf-8"))
+    assert page["disabledExtensions"] == {"@jupyter/nbgrader": True}

@@ -1,27 +1,46 @@
 """The nbgrader course: nbgrader itself makes the assignments and grades a class of three."""
 
 import ast
+import html
 import json
 import re
 import sys
+import time
 
 import nbformat
 import pytest
+from site_browser import Visit, axe_faults, chromium_or_skip, external_in_html, raw_maths
 
 import course
 import course_nbgrader
 import notebooks
 import project
 from course_nbgrader import answer_source
-from course_sample import WRONG, chapter
+from course_sample import chapter
+from encoder_lib import checks
 from exercises import BadExercise, Exercise, exercises
-from grading import environment, model_answers, nbgrader, release_path, source_path, submit
+from grading import (
+    environment,
+    model_answers,
+    nbgrader,
+    release_path,
+    source_path,
+    submit,
+    typical_mistake,
+)
 from leaks import leaks
 
 NAMES = notebooks.names()
 STORED = course.stored(NAMES)
-REAL = "03_scaled_dot_product_attention"
 SAMPLE = "sample"
+MISTAKES = {  # per assignment, by exercise: the misconception of the student "wrong"
+    SAMPLE: {"3.5": "no_softmax"},
+    "03_scaled_dot_product_attention": {
+        "3.1": "no_scale", "3.3": "softmax_query", "3.5": "mask_small_neg",
+    },
+    "05_multi_head_attention": {"5.2": "interleaved", "5.3": "badsplit"},
+}  # fmt: skip
+GRADED = {SAMPLE: chapter(), **{name: STORED[name] for name in MISTAKES if name != SAMPLE}}
 CALL = "\n\n\nchecks.x(my_f)"
 
 
@@ -187,23 +206,31 @@ def test_a_planted_solution_would_be_found_in_a_release(made):
 # --- a class of three -----------------------------------------------------------------------------
 
 
-def wrong_answers(nb, right):
-    """The right answers with typical wrong ones in place of those that ``WRONG`` knows."""
-    known = {e.slug: WRONG[e.checker] for e in exercises(nb) if e.stub and e.checker in WRONG}
-    return right | {f"exercise-{slug}-answer": source for slug, source in known.items()}
+def with_mistakes(name, right):
+    """The right answers of an assignment with the typical mistakes in place of some."""
+    known = {e.number: e for e in exercises(GRADED[name])}
+    wrong = {
+        f"exercise-{known[number].slug}-answer": typical_mistake(known[number], key)
+        for number, key in MISTAKES[name].items()
+    }
+    assert set(wrong) <= set(right)
+    return right | wrong
 
 
 @pytest.fixture(scope="module")
 def graded(made):
-    """``{assignment: {student: {cell: [points, of]}}}`` of the sample and of a real chapter."""
-    for name, nb in ((SAMPLE, chapter()), (REAL, STORED[REAL])):
+    """``{assignment: {student: {cell: [points, of]}}}`` of the sample and of real chapters."""
+    for name in GRADED:
         right = model_answers(made, name)
         in_words = {"exercise-3-1-answer": "It is three."} if name == SAMPLE else {}
         submit(made, name, "right", right | in_words)
-        submit(made, name, "wrong", wrong_answers(nb, right))
-        submit(made, name, "empty", {})
-    nbgrader(made, "grade", SAMPLE, REAL)
-    return json.loads(nbgrader(made, "points", SAMPLE, REAL))
+        submit(made, name, "wrong", with_mistakes(name, right))
+    submit(made, SAMPLE, "empty", {})
+    start = time.monotonic()
+    nbgrader(made, "grade", *GRADED)
+    each = (time.monotonic() - start) / (2 * len(GRADED) + 1)
+    print(f"grading and feedback: {each:.1f} s a submission")
+    return json.loads(nbgrader(made, "points", *GRADED))
 
 
 def automatic(points):
@@ -211,24 +238,25 @@ def automatic(points):
     return {name: value for name, value in points.items() if name.endswith("-tests")}
 
 
-@pytest.mark.parametrize("name", [SAMPLE, REAL])
-def test_right_answers_get_all_points_and_empty_ones_none(name, graded):
-    right, empty = (automatic(graded[name][student]) for student in ("right", "empty"))
-    nb = chapter() if name == SAMPLE else STORED[name]
+@pytest.mark.parametrize("name", GRADED)
+def test_right_answers_get_all_points(name, graded):
+    right = automatic(graded[name]["right"])
     assert {n: of for n, (_, of) in right.items()} == {
-        f"exercise-{e.slug}-tests": e.difficulty for e in exercises(nb) if e.stub
+        f"exercise-{e.slug}-tests": e.difficulty for e in exercises(GRADED[name]) if e.stub
     }
     assert [n for n, (points, of) in right.items() if points != of] == []
-    assert [n for n, (points, _) in empty.items() if points != 0] == []
 
 
-@pytest.mark.parametrize("name", [SAMPLE, REAL])
+def test_empty_answers_get_no_points(graded):
+    assert [n for n, (points, _) in automatic(graded[SAMPLE]["empty"]).items() if points] == []
+
+
+@pytest.mark.parametrize("name", GRADED)
 def test_a_wrong_answer_costs_its_own_points_only(name, graded):
-    nb = chapter() if name == SAMPLE else STORED[name]
-    for e in exercises(nb):
+    for e in exercises(GRADED[name]):
         if e.stub:
             points, of = graded[name]["wrong"][f"exercise-{e.slug}-tests"]
-            assert points == (0 if e.checker in WRONG else of)
+            assert points == (0 if e.number in MISTAKES[name] else of)
 
 
 def test_answers_in_words_wait_for_a_person(graded):
@@ -236,19 +264,62 @@ def test_answers_in_words_wait_for_a_person(graded):
     assert given == {"right": [None, 1], "wrong": [0, 1], "empty": [0, 1]}
 
 
-def test_the_feedback_says_what_is_wrong(graded, made):
-    from encoder_lib import checks
+def feedback_path(made, name, student):
+    return made / "feedback" / student / name / f"{name}.html"
 
-    ideas = checks.EXERCISES["scaled_dot_product_attention"].misconceptions
-    diagnosis = next(idea.diagnosis for idea in ideas if idea.key == "no_scale")
-    pages = {
-        student: (made / "feedback" / student / SAMPLE / f"{SAMPLE}.html").read_text("utf-8")
-        for student in ("right", "wrong", "empty")
-    }
-    said = {s: " ".join(re.sub(r"<[^>]+>", "", page).split()) for s, page in pages.items()}
-    assert diagnosis.split(".")[0] in said["wrong"]
-    assert diagnosis.split(".")[0] not in said["right"]
-    assert "not attempted yet" in said["empty"]
+
+def diagnosis(exercise, key):
+    """The first sentence of what the check says about a misconception."""
+    if exercise.checker == "answer":
+        known = checks.answers()[exercise.number]["wrong"]
+        said = {idea["key"]: idea["diagnosis"] for idea in known}[key]
+    else:
+        ideas = checks.EXERCISES[exercise.checker].misconceptions
+        said = next(idea.diagnosis for idea in ideas if idea.key == key)
+    return " ".join(said.split()).split(". ")[0]
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_the_feedback_says_what_is_wrong(name, graded, made):
+    known = {e.number: e for e in exercises(GRADED[name])}
+    said = {}
+    for student in ("right", "wrong"):
+        page = feedback_path(made, name, student).read_text("utf-8")
+        page = re.sub(r"(?s)<script.*?</script>|<style.*?</style>|<[^>]+>", "", page)
+        said[student] = " ".join(html.unescape(page).split())
+    for number, key in MISTAKES[name].items():
+        assert diagnosis(known[number], key) in said["wrong"]
+        assert diagnosis(known[number], key) not in said["right"]
+
+
+def test_the_feedback_for_an_empty_answer(graded, made):
+    assert "not attempted yet" in feedback_path(made, SAMPLE, "empty").read_text("utf-8")
+
+
+SPILLS = """() => Array.from(document.querySelectorAll("pre, table, .panel, .output_subarea"))
+  .filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.textContent.slice(0, 60))"""
+
+
+def test_the_feedback_loads_nothing_and_stays_in_its_boxes(graded, made):
+    with chromium_or_skip() as browser:
+        for name in GRADED:
+            path = feedback_path(made, name, "wrong")
+            assert external_in_html(path.read_text("utf-8")) == []
+            for screen in ({"width": 1280, "height": 800}, {"width": 390, "height": 800}):
+                with Visit(browser, path.as_uri(), viewport=screen) as visit:
+                    page = visit.page
+                    page.wait_for_function("document.querySelector('mjx-container') != null")
+                    assert (visit.errors, visit.failed, visit.external) == ([], [], [])
+                    assert page.evaluate(SPILLS) == []
+                    assert page.evaluate("document.documentElement.scrollWidth") <= screen["width"]
+                    assert raw_maths(page) == []
+        assert axe_faults_of(browser, feedback_path(made, SAMPLE, "wrong")) == []
+
+
+def axe_faults_of(browser, path):
+    """What axe finds on a page."""
+    with Visit(browser, path.as_uri()) as visit:
+        return axe_faults(visit.page)
 
 
 def test_the_commands_of_the_readme(made):

@@ -43,7 +43,7 @@ def detached_largest(x):
     return torch.exp(x) / torch.exp(x).sum(dim=-1, keepdim=True)
 
 
-@right(SOFTMAX, note="a row far below it becomes 0/0")
+@wrong(SOFTMAX, "largest_of_all")
 def largest_of_all(scores):
     e = torch.exp(scores - scores.max())
     return e / e.sum(-1, keepdim=True)
@@ -220,6 +220,117 @@ def attention(q, k, v, mask, scale, axis=-1):
     return weights @ v, weights
 
 
+@right(CHECK)
+def mask_by_name_only(q, k, v, *, mask=None):
+    return with_einsum(q, k, v, mask)
+
+
+@right(CHECK)
+def mask_after_other_options(q, k, v, dropout=None, attn_mask=None):
+    return with_einsum(q, k, v, attn_mask)
+
+
+@right(CHECK)
+def options_unnamed(q, k, v, **options):
+    return with_einsum(q, k, v, **options)
+
+
+@right(CHECK)
+def weights_to_look_at(q, k, v, mask=None):
+    out, weights = with_einsum(q, k, v, mask)
+    return out, weights.detach()
+
+
+@right(CHECK)
+def key_by_key(q, k, v, mask=None):
+    allowed = torch.ones(*q.shape[:-1], k.size(-2), dtype=torch.bool)
+    allowed = allowed if mask is None else allowed & mask
+    if q.dim() > 2:
+        parts = [key_by_key(*four) for four in zip(q, k, v, allowed, strict=True)]
+        return torch.stack([out for out, _ in parts]), torch.stack([w for _, w in parts])
+    rows = []
+    for query, row in zip(q, allowed, strict=True):
+        keys = row.nonzero().flatten()
+        some = torch.stack([query @ k[j] / math.sqrt(len(query)) for j in keys] or [query.sum()])
+        rows.append(torch.zeros(len(k)).index_put((keys,), some.softmax(0)[: len(keys)]))
+    return torch.stack(rows) @ v, torch.stack(rows)
+
+
+@wrong(CHECK, "gradient")
+def weights_for_numbers(q, k, v, mask=None):
+    return tuple(nn.Parameter(part) for part in with_einsum(q, k, v, mask))
+
+
+@wrong(CHECK, "gradient")
+def gradients_switched_off(q, k, v, mask=None):
+    torch.set_grad_enabled(False)
+    return with_einsum(q, k, v, mask)
+
+
+@wrong(CHECK, "results_swapped")
+def weights_first(q, k, v, mask=None):
+    out, weights = with_einsum(q, k, v, mask)
+    return weights, out
+
+
+@wrong(CHECK, "results_swapped")
+def weights_alone(q, k, v, mask=None):
+    return with_einsum(q, k, v, mask)[1]
+
+
+@wrong(CHECK, "operands")
+def keys_are_added_up(q, k, v, mask=None):
+    return with_einsum(q, k, k, mask)
+
+
+@wrong(CHECK, "operands")
+def queries_meet_queries(q, k, v, mask=None):
+    return with_einsum(q, q, v, mask)
+
+
+@wrong(CHECK, "wrong_weights")
+def scores_returned(q, k, v, mask=None):
+    return with_einsum(q, k, v, mask)[0], q @ k.mT
+
+
+@wrong(CHECK, "wrong_weights")
+def weights_of_keys(q, k, v, mask=None):
+    out, weights = with_einsum(q, k, v, mask)
+    return out, weights.mT
+
+
+@wrong(CHECK, "mask_values")
+def values_set_to_zero(q, k, v, mask=None):
+    out, weights = with_einsum(q, k, v)
+    return out if mask is None else (weights * mask) @ v, weights
+
+
+@wrong(CHECK, "mask_future")
+def only_the_past(q, k, v, mask=None):
+    past = torch.ones(q.size(-2), k.size(-2)).tril().bool()
+    return with_einsum(q, k, v, past if mask is None else past & mask)
+
+
+@wrong(CHECK, "softmax_twice")
+def once_more(q, k, v, mask=None):
+    weights = F.softmax(with_einsum(q, k, v, mask)[1], dim=-1)
+    return weights @ v, weights
+
+
+@wrong(CHECK, "mask_small_neg")
+def fifty_filled_in(q, k, v, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = (scores if mask is None else scores.masked_fill(~mask, -50.0)).softmax(-1)
+    return weights @ v, weights
+
+
+@wrong(CHECK, "mask_small_neg")
+def thirty_taken_off(q, k, v, mask=None):
+    scores = q @ k.mT / math.sqrt(q.size(-1))
+    weights = (scores if mask is None else scores - 30 * (1 - mask.float())).softmax(-1)
+    return weights @ v, weights
+
+
 @wrong(CHECK, "scale_dmodel")
 def scaled_by_all_heads(q, k, v, mask=None):
     d_model = q.size(-1) * (q.size(1) if q.dim() == 4 else 1)
@@ -234,6 +345,28 @@ def multiplied(q, k, v, mask=None):
 @wrong(CHECK, "scale_other")
 def scaled_by_the_length(q, k, v, mask=None):
     return attention(q, k, v, mask, 1 / math.sqrt(k.size(-2)))
+
+
+@wrong(CHECK, "softmax_front")
+def second_axis_counted(q, k, v, mask=None):
+    return attention(q, k, v, mask, q.size(-1) ** -0.5, axis=1)
+
+
+@wrong(CHECK, "softmax_front")
+def third_axis(q, k, v, mask=None):
+    return attention(q, k, v, mask, q.size(-1) ** -0.5, axis=2)
+
+
+@wrong(CHECK, "scale_late")
+def weights_scaled(q, k, v, mask=None):
+    weights = attention(q, k, v, mask, 1.0)[1] / math.sqrt(q.size(-1))
+    return weights @ v, weights
+
+
+@wrong(CHECK, "scale_late")
+def output_scaled(q, k, v, mask=None):
+    out, weights = attention(q, k, v, mask, 1.0)
+    return out / math.sqrt(q.size(-1)), weights
 
 
 @wrong(CHECK, "softmax_heads")

@@ -433,3 +433,25 @@ def filled_in_place(scores, mask):
 def infinity_added(scores, mask):
     added = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
     return torch.nan_to_num((scores + added).softmax(-1), nan=0.0)
+
+
+@wrong(MASKED, "small_number")
+def fifty_filled_in(scores, mask):
+    weights = scores.masked_fill(~mask, -50.0).softmax(-1)
+    return weights * mask.any(-1, keepdim=True)
+
+
+@wrong(MASKED, "not_normalised")
+def powers_alone(scores, mask):
+    return torch.where(mask, scores, -math.inf).exp()
+
+
+@wrong(MASKED, "softmax_query")
+def first_axis(scores, mask):
+    return torch.where(mask, scores, -1e9).softmax(0)
+
+
+@wrong(MASKED, "too_late")
+def scores_cut_off(scores, mask):
+    powers = scores.clamp(-50, 50).exp() * mask
+    return powers / powers.sum(-1, keepdim=True).clamp(min=1e-30)

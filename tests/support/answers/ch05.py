@@ -109,6 +109,11 @@ def stacked_at_the_wrong_place(heads, w_o_weight):
     return torch.einsum("bhld,ohd->blho", heads, w_o_weight.unflatten(1, heads.shape[1::2]))
 
 
+@wrong(CHECK, "heads_last")
+def side_by_side(heads, w_o_weight):
+    return torch.cat(head_by_head(heads, w_o_weight).unbind(1), dim=-1)
+
+
 # --- 5.3, split_heads -----------------------------------------------------------------------------
 
 CHECK = "split_heads"
@@ -150,6 +155,21 @@ def forgot_to_move(x, n_heads):
 @wrong(CHECK, "heads_last")
 def stacked_behind(x, n_heads):
     return torch.stack(x.chunk(n_heads, -1), dim=2)
+
+
+@wrong(CHECK, "heads_last")
+def stacked_at_the_end(x, n_heads):
+    return torch.stack(x.chunk(n_heads, -1), dim=-1)
+
+
+@wrong(CHECK, "heads_first")
+def stacked_in_front(x, n_heads):
+    return torch.stack(x.chunk(n_heads, -1))
+
+
+@wrong(CHECK, "no_axis")
+def one_behind_the_other(x, n_heads):
+    return torch.cat(x.chunk(n_heads, -1), dim=1)
 
 
 @wrong(CHECK, "too_far")
@@ -223,6 +243,11 @@ def only_transposed(x):
     return x.permute(0, 2, 1, 3).contiguous()
 
 
+@wrong(CHECK, "not_merged")
+def stacked_not_flattened(x):
+    return torch.stack(list(x.unbind(1)), dim=-1)
+
+
 @wrong(CHECK, "added")
 def summed(x):
     return sum(x[:, h] for h in range(x.shape[1]))
@@ -236,6 +261,11 @@ def averaged_over_heads(x):
 @wrong(CHECK, "along_length")
 def one_after_the_other(x):
     return torch.cat(list(x.unbind(1)), dim=1)
+
+
+@wrong(CHECK, "along_length")
+def along_the_batch(x):
+    return torch.cat(list(x.unbind(1)), dim=0)
 
 
 @wrong(CHECK, "wrong_axes")
@@ -454,3 +484,177 @@ class EachItsOwnSlice(nn.Module):
         mask = None if keep_mask is None else keep_mask[:, None, None]
         out = F.scaled_dot_product_attention(self.w_q(x), self.w_k(x), self.w_v(x), mask)
         return self.w_o(out.transpose(1, 2).flatten(2))
+
+
+# --- 5.5, unusual ways to write it, and less usual mistakes ---------------------------------------
+
+
+@right(CHECK)
+class MaskByNameOnly(Fused):
+    def forward(self, x, *, keep_mask=None):
+        return super().forward(x, keep_mask)
+
+
+@right(CHECK)
+class OptionsUnnamed(Fused):
+    def forward(self, x, **options):
+        return super().forward(x, **options)
+
+
+@right(CHECK)
+class MapsInADict(Fused):
+    def __init__(self, d_model, n_heads):
+        nn.Module.__init__(self)
+        self.h = n_heads
+        maps = {"w_qkv": nn.Linear(d_model, 3 * d_model), "w_o": nn.Linear(d_model, d_model)}
+        self.maps = nn.ModuleDict(maps)
+
+    def qkv(self, x):
+        return self.maps["w_qkv"](x)
+
+    def proj(self, x):
+        return self.maps["w_o"](x)
+
+
+@right(CHECK, names={"w_qkv": "big", "w_o": "last"})
+class OtherNames(Fused):
+    def __init__(self, d_model, n_heads):
+        super().__init__(d_model, n_heads)
+        self.big, self.last = self.qkv, self.proj
+        del self.qkv, self.proj
+        self.__dict__["qkv"], self.__dict__["proj"] = self.big, self.last
+
+
+right(CHECK)(OtherNames)
+
+
+@right(CHECK)
+class WeightsToLookAt(Fused):
+    def result(self, out, weights):
+        return out, weights.detach()
+
+
+class Maskless(Fused):
+    """What is done with the scores and the mask is left to ``masked``."""
+
+    def masked(self, scores, keep):
+        return scores.masked_fill(~keep[:, None, None], -1e9)
+
+    def forward(self, x, keep_mask=None):
+        q, k, v = self.thirds(x)
+        scores = q @ k.mT * self.scale(q)
+        weights = (scores if keep_mask is None else self.masked(scores, keep_mask)).softmax(-1)
+        return self.result(self.proj((weights @ v).transpose(1, 2).reshape(x.shape)), weights)
+
+
+@wrong(CHECK, "gradient")
+class NanInThePadding(Maskless):
+    def masked(self, scores, keep):
+        both = keep[:, None, None] & keep[:, None, :, None]
+        return scores.masked_fill(~both, -math.inf)
+
+
+@wrong(CHECK, "mask_small_neg")
+class TwentyFilledIn(Maskless):
+    def masked(self, scores, keep):
+        return scores.masked_fill(~keep[:, None, None], -20.0)
+
+
+@wrong(CHECK, "mask_small_neg")
+class FiftyTakenOff(Maskless):
+    def masked(self, scores, keep):
+        return scores - 50.0 * (1 - keep[:, None, None].float())
+
+
+@wrong(CHECK, "mask_input")
+class InputSetToZero(Fused):
+    def forward(self, x, keep_mask=None):
+        return super().forward(x if keep_mask is None else x * keep_mask[..., None])
+
+
+@wrong(CHECK, "mask_future")
+class ReadsBackwardsOnly(Fused):
+    def shares(self, scores):
+        future = torch.ones(scores.shape[-2:]).triu(1) == 1
+        return scores.masked_fill(future, -1e9).softmax(-1)
+
+
+@wrong(CHECK, "mixes_positions")
+class PrefersNearWords(Fused):
+    def shares(self, scores):
+        place = torch.arange(scores.size(-1))
+        return (scores - (place[:, None] - place).abs()).softmax(-1)
+
+
+@wrong(CHECK, "batch_attn")
+class CenteredOverTheBatch(Fused):
+    def shares(self, scores):
+        return (scores - scores.mean(0) * torch.linspace(0, 1, scores.size(-1))).softmax(-1)
+
+
+@wrong(CHECK, "one_head")
+class NumberOfHeadsUnused(Fused):
+    def __init__(self, d_model, n_heads):
+        super().__init__(d_model, 1)
+
+
+@wrong(CHECK, "residual_inside")
+class AddsItsInput(Fused):
+    def result(self, out, weights):
+        return out + self.seen
+
+    def forward(self, x, keep_mask=None):
+        self.seen = x
+        return super().forward(x, keep_mask)
+
+
+@wrong(CHECK, "layouts_mixed")
+class CutsOtherwiseThanItMerges(Fused):
+    def thirds(self, x):
+        return self.qkv(x).view(*x.shape[:2], 3, -1, self.h).permute(2, 0, 4, 1, 3)
+
+
+@wrong(CHECK, "roles_mixed")
+class ThreeInEveryHead(Fused):
+    def thirds(self, x):
+        return self.qkv(x).view(*x.shape[:2], self.h, -1, 3).permute(4, 0, 2, 1, 3)
+
+
+@wrong(CHECK, "scale_late")
+class OutputScaled(Maskless):
+    def scale(self, q):
+        self.late = q.size(-1) ** 0.5
+        return 1.0
+
+    def proj(self, x):
+        return self.out(x / self.late)
+
+    def __init__(self, d_model, n_heads):
+        super().__init__(d_model, n_heads)
+        del self.proj
+        self.out = nn.Linear(d_model, d_model)
+
+
+@wrong(CHECK, "softmax_twice")
+class OnceMore(Fused):
+    def shares(self, scores):
+        return scores.softmax(-1).softmax(-1)
+
+
+@wrong(CHECK, "wrong_weights")
+class ScoresReturned(Fused):
+    def shares(self, scores):
+        self.seen = scores
+        return scores.softmax(-1)
+
+    def result(self, out, weights):
+        return out, self.seen
+
+
+@wrong(CHECK, "badsplit+no_scale")
+class CutInMemoryAndUnscaled(Fused):
+    def thirds(self, x):
+        return [y.reshape(len(x), self.h, x.size(1), -1) for y in self.qkv(x).chunk(3, -1)]
+
+    def scale(self, q):
+        return 1.0

@@ -144,6 +144,33 @@ class SizeOnly(TwoMaps):
         return self.w_2(self.w_1(x).abs())
 
 
+@wrong(CHECK, "other_activation")
+class CutAtSix(TwoMaps):
+    def forward(self, x):
+        return self.w_2(F.relu6(self.w_1(x)))
+
+
+@wrong(CHECK, "relu_parts")
+class NotHalved(TwoMaps):
+    def forward(self, x):
+        z = self.w_1(x)
+        return self.w_2(z + abs(z))
+
+
+@wrong(CHECK, "relu_parts")
+class TheNegativePart(TwoMaps):
+    def forward(self, x):
+        z = self.w_1(x)
+        return self.w_2((z - z.abs()) / 2)
+
+
+@wrong(CHECK, "nan_at_0")
+class DividesByTheSize(TwoMaps):
+    def forward(self, x):
+        z = self.w_1(x)
+        return self.w_2(z * (1 + z / torch.abs(z)) / 2)
+
+
 @wrong(CHECK, "tied")
 class SameWeightsBack(nn.Module):
     def __init__(self, d_model, d_ff):
@@ -266,6 +293,31 @@ def big_phi(z):
 @wrong(CHECK, "only_cdf")
 def z_differentiated_alone(z):
     return 0.5 * (1 + torch.erf(z / math.sqrt(2)))
+
+
+@wrong(CHECK, "not_cdf")
+def not_halved(z):
+    return 1 + torch.erf(z / math.sqrt(2)) + z * phi(z)
+
+
+@wrong(CHECK, "not_cdf")
+def erf_for_a_probability(z):
+    return torch.erf(z / math.sqrt(2)) + z * phi(z)
+
+
+@wrong(CHECK, "density")
+def square_of_minus_z(z):
+    return big_phi(z) + z * torch.exp((-z) ** 2 / 2) / math.sqrt(2 * math.pi)
+
+
+@wrong(CHECK, "sigmoid")
+def sigmoid_for_a_probability(z):
+    return torch.sigmoid(1.702 * z) + z * phi(z)
+
+
+@wrong(CHECK, "dtype")
+def in_float64(z):
+    return by_distribution(z.double())
 
 
 @wrong(CHECK, "only_density")

@@ -16,7 +16,7 @@ NORM, RMS, BACK = "layer_norm", "rms_norm", "layer_norm_backward"
 # --- LayerNorm ------------------------------------------------------------------------------------
 
 
-@right(NORM)
+@right(NORM, note="torch's own norm")
 def torchs_function(x, gain, bias, eps):
     return F.layer_norm(x, (x.shape[-1],), gain, bias, eps)
 
@@ -80,6 +80,28 @@ def along_the_sentence(x, gain, bias, eps):
 def along_the_batch(x, gain, bias, eps):
     var, mean = torch.var_mean(x, dim=0, correction=0, keepdim=True)
     return (x - mean) / (var + eps).sqrt() * gain + bias
+
+
+@wrong(NORM, "gain_swapped")
+def shift_times_gain(x, gain, bias, eps):
+    return F.layer_norm(x, x.shape[-1:], bias, gain, eps)
+
+
+@wrong(NORM, "one_plus_gain")
+def gain_from_zero(x, gain, bias, eps):
+    return F.layer_norm(x, x.shape[-1:], gain + 1, bias, eps)
+
+
+@wrong(NORM, "length")
+def length_of_one(x, gain, bias, eps):
+    x = x - x.mean(-1, keepdim=True)
+    return x / (x.norm(dim=-1, keepdim=True) + eps) * gain + bias
+
+
+@wrong(NORM, "eps_elsewhere")
+def never_less_than_eps(x, gain, bias, eps):
+    var, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    return (x - mean) / torch.maximum(var, torch.tensor(eps)).sqrt() * gain + bias
 
 
 @wrong(NORM, "over_both")

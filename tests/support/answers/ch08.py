@@ -1,5 +1,8 @@
 """Answers to the exercises of chapter 08, as learners write them."""
 
+import copy
+import functools
+
 import torch
 from torch import nn
 
@@ -70,6 +73,70 @@ def through_the_book(attention, feed_forward, norm_1, norm_2, place):
     layer.attention, layer.feed_forward = attention, feed_forward
     layer.norm_1, layer.norm_2 = norm_1, norm_2
     return layer
+
+
+@right(LAYER)
+class InADict(nn.Module):
+    def __init__(self, attention, feed_forward, norm_1, norm_2, place="pre", dropout=0.1):
+        super().__init__()
+        self.parts = nn.ModuleDict({"a": attention, "f": feed_forward, "1": norm_1, "2": norm_2})
+        self.pre = place == "pre"
+
+    def forward(self, x, keep_mask=None):
+        attend = functools.partial(self.parts["a"], keep_mask=keep_mask)
+        for f, norm in ((attend, self.parts["1"]), (self.parts["f"], self.parts["2"])):
+            x = x + f(norm(x)) if self.pre else norm(x + f(x))
+        return x
+
+
+@right(LAYER)
+class CopiesItsParts(WrittenOut):
+    def __init__(self, *parts):
+        super().__init__(*(copy.deepcopy(part) for part in parts))
+
+
+@right(LAYER)
+class AddsInPlace(WrittenOut):
+    def forward(self, x, keep_mask=None):
+        if self.place == "post":
+            return super().forward(x, keep_mask)
+        x = x.clone()
+        x += self.attention(self.norm_1(x), keep_mask)
+        x += self.feed_forward(self.norm_2(x))
+        return x
+
+
+@wrong(LAYER, "mask_inverted")
+class TrueIsPadding(WrittenOut):
+    def forward(self, x, keep_mask=None):
+        return super().forward(x, None if keep_mask is None else ~keep_mask)
+
+
+@wrong(LAYER, "final_norm")
+class EndsInANorm(WrittenOut):
+    def forward(self, x, keep_mask=None):
+        x = super().forward(x, keep_mask)
+        return self.norm_2(x) if self.place == "pre" else x
+
+
+@wrong(LAYER, "around")
+class ThirdResidual(WrittenOut):
+    def forward(self, x, keep_mask=None):
+        return x + super().forward(x, keep_mask)
+
+
+@wrong(LAYER, "half_missing")
+class AttentionOnly(WrittenOut):
+    def forward(self, x, keep_mask=None):
+        if self.place == "pre":
+            return x + self.attention(self.norm_1(x), keep_mask)
+        return self.norm_1(x + self.attention(x, keep_mask))
+
+
+@wrong(LAYER, "own_norms")
+class NewNorms(WrittenOut):
+    def __init__(self, attention, feed_forward, norm_1, norm_2, place):
+        super().__init__(attention, feed_forward, nn.LayerNorm(8), nn.LayerNorm(8), place)
 
 
 @wrong(LAYER, "place_swapped")

@@ -38,6 +38,22 @@ def formula_of_the_article(vocab_size, d_model, n_heads, d_ff, n_layers):
     return vocab_size * d_model + n_layers * (4 * d_model**2 + 2 * d_model * d_ff + 4 * d_model)
 
 
+@wrong(COUNT, "formula")
+def only_matrices(vocab_size, d_model, n_heads, d_ff, n_layers):
+    return vocab_size * d_model + n_layers * (4 * d_model**2 + 2 * d_model * d_ff)
+
+
+@wrong(COUNT, "tables")
+def with_a_way_back(vocab_size, d_model, n_heads, d_ff, n_layers):
+    return builds_it_and_counts(2 * vocab_size, d_model, n_heads, d_ff, n_layers)
+
+
+@wrong(COUNT, "no_biases")
+def biases_of_attention_only(vocab_size, d_model, n_heads, d_ff, n_layers):
+    found = builds_it_and_counts(vocab_size, d_model, n_heads, d_ff, n_layers)
+    return found - n_layers * (d_ff + d_model)
+
+
 @wrong(COUNT, "no_final_norm")
 def the_article_with_biases(vocab_size, d_model, n_heads, d_ff, n_layers):
     biases = n_layers * (4 * d_model + d_ff + d_model)
@@ -128,6 +144,27 @@ class Pool(nn.Module):
 
 def halves(h, keep_mask):
     return text_by_text(h, keep_mask).chunk(2, dim=-1)
+
+
+@wrong(POOL, "small_fill")
+def minus_one_hundred(h, keep_mask):
+    top = h.masked_fill(~keep_mask[..., None], -100.0).amax(1)
+    return torch.cat([halves(h, keep_mask)[0], top * keep_mask.any(1, keepdim=True)], -1)
+
+
+@wrong(POOL, "divides_by_all")
+def one_number_for_all(h, keep_mask):
+    total = h.masked_fill(~keep_mask.unsqueeze(-1), 0).sum(1)
+    return torch.cat([total / keep_mask.sum(), halves(h, keep_mask)[1]], -1)
+
+
+@wrong(POOL, "at_the_end")
+def the_first_tokens(h, keep_mask):
+    rows = []
+    for vectors, n in zip(h, keep_mask.sum(1).tolist(), strict=True):
+        real = vectors[:n] if n else torch.zeros(1, h.size(-1))
+        rows.append(torch.cat([real.mean(0), real.amax(0)]))
+    return torch.stack(rows)
 
 
 @wrong(POOL, "padding_in_mean")

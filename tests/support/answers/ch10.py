@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -35,6 +36,36 @@ def paper_over_its_peak(step, peak, warmup):
 def as_a_tensor(step, peak, warmup):
     t = torch.tensor(float(step))
     return peak * warmup**0.5 * torch.minimum(t**-0.5, t * warmup**-1.5)
+
+
+@right(RATE)
+def of_numpy(step, peak, warmup):
+    return np.float32(peak) * np.minimum(step / warmup, np.sqrt(warmup / step))
+
+
+@wrong(RATE, "peak_ignored")
+def formula_with_a_width(step, peak, warmup):
+    return 512**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+@wrong(RATE, "peak_ignored")
+def between_0_and_1(step, peak, warmup):
+    return step / warmup if step < warmup else (warmup / step) ** 0.5
+
+
+@wrong(RATE, "rounded")
+def whole_numbers(step, peak, warmup):
+    return peak * min(step // warmup, (warmup / step) ** 0.5)
+
+
+@wrong(RATE, "no_warmup")
+def always_the_peak(step, peak, warmup):
+    return peak
+
+
+@wrong(RATE, "jump")
+def fall_begins_anew(step, peak, warmup):
+    return peak * step / warmup if step <= warmup else peak * (warmup / (step - warmup)) ** 0.5
 
 
 @wrong(RATE, "max_for_min")
@@ -127,6 +158,37 @@ def evaluated(batches, ignore):
 def of_one(logits, targets, ignore):
     real = targets != ignore
     return (logits.argmax(-1)[real] == targets[real]).float().mean()
+
+
+@wrong(ACCURACY, "class_excluded")
+def never_says_the_ignored(batches, ignore):
+    batches = [(x.clone(), t) for x, t in batches]
+    for x, _ in batches:
+        if 0 <= ignore < x.size(-1):
+            x[..., ignore] = -1e9
+    return with_loops(batches, ignore)
+
+
+@wrong(ACCURACY, "wrong_axis")
+def no_axis_at_all(batches, ignore):
+    hits = sum(((x.argmax() == t) & (t != ignore)).sum().item() for x, t in batches)
+    return hits / max(sum((t != ignore).sum().item() for _, t in batches), 1)
+
+
+@wrong(ACCURACY, "other_measure")
+def per_cent(batches, ignore):
+    return 100 * with_loops(batches, ignore)
+
+
+@wrong(ACCURACY, "other_measure")
+def how_many(batches, ignore):
+    return sum(((x.argmax(-1) == t) & (t != ignore)).sum().item() for x, t in batches)
+
+
+@wrong(ACCURACY, "first_batch")
+def returns_too_early(batches, ignore):
+    for batch in batches:
+        return with_loops([batch], ignore)
 
 
 @wrong(ACCURACY, "batch_means")
@@ -244,6 +306,48 @@ def norm_of_norms(gradients, max_norm):
     return [g / norm * max_norm for g in gradients], norm
 
 
+@right(CLIP)
+def for_each(gradients, max_norm):
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return torch._foreach_mul(gradients, torch.clamp(max_norm / (norm + 1e-9), max=1.0)), norm
+
+
+@right(CLIP)
+def numpy_norm(gradients, max_norm):
+    norm = np.sqrt(sum((g.numpy() ** 2).sum() for g in gradients))
+    return [g * float(max_norm / norm) if norm > max_norm else g for g in gradients], norm
+
+
+@wrong(CLIP, "other_length")
+def absolute_values(gradients, max_norm):
+    norm = sum(g.abs().sum() for g in gradients).item()
+    return [g * min(1.0, max_norm / (norm + 1e-9)) for g in gradients], norm
+
+
+@wrong(CLIP, "other_length")
+def longest_tensor(gradients, max_norm):
+    norm = max(g.norm().item() for g in gradients)
+    return [g * min(1.0, max_norm / (norm + 1e-9)) for g in gradients], norm
+
+
+@wrong(CLIP, "upside_down")
+def stretches(gradients, max_norm):
+    norm = math.hypot(*(g.norm().item() for g in gradients))
+    return [g * (norm / max_norm) if norm > max_norm else g for g in gradients], norm
+
+
+@wrong(CLIP, "type")
+def a_generator(gradients, max_norm):
+    """It cannot be compared; that does not make it random."""
+    found, norm = norm_of_norms(gradients, max_norm)
+    return (g for g in found), norm
+
+
+@wrong(CLIP, "type")
+def no_norm_comes_back(gradients, max_norm):
+    return norm_of_norms(gradients, max_norm)[0]
+
+
 @wrong(CLIP, "per_tensor")
 def each_for_itself(gradients, max_norm):
     norm = torch.cat([g.flatten() for g in gradients]).norm().item()
@@ -348,6 +452,113 @@ def sums_then_divides(model, parts, optimizer):
 
 
 @right(STEP, note="graph")
+def still_on_the_graph(model, parts, optimizer):
+    optimizer.zero_grad()
+    n, total = sum(len(y) for _, y in parts), 0
+    for x, y in parts:
+        loss = F.cross_entropy(model(x), y, reduction="sum") / n
+        loss.backward()
+        total = total + loss
+    optimizer.step()
+    return total
+
+
+@right(STEP)
+def example_by_example(model, parts, optimizer):
+    single = [(x[i : i + 1], y[i : i + 1]) for x, y in parts for i in range(len(y))]
+    return weighted_means(model, single, optimizer)
+
+
+@right(STEP)
+def gradients_by_hand(model, parts, optimizer):
+    weights, total = list(model.parameters()), 0.0
+    held, n = [torch.zeros_like(p) for p in weights], sum(len(y) for _, y in parts)
+    for x, y in parts:
+        loss = F.nll_loss(model(x).log_softmax(-1), y, reduction="sum") / n
+        for h, g in zip(held, torch.autograd.grad(loss, weights), strict=True):
+            h += g
+        total += loss.item()
+    for p, h in zip(weights, held, strict=True):
+        p.grad = h
+    optimizer.step()
+    return torch.tensor(total).numpy()[()]
+
+
+@right(STEP)
+def measures_first(model, parts, optimizer):
+    n = sum(len(y) for _, y in parts)
+    with torch.no_grad():
+        total = sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in parts) / n
+    weighted_means(model, parts, optimizer)
+    return total
+
+
+@wrong(STEP, "together")
+def all_graphs_held(model, parts, optimizer):
+    n = sum(len(y) for _, y in parts)
+    optimizer.zero_grad()
+    loss = sum(F.cross_entropy(model(x), y) * len(y) / n for x, y in parts)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+@wrong(STEP, "raised")
+def has_a_typo(model, parts, optimizer):
+    """An error is no sign of a missing step."""
+    optimizer.zero_grad()
+    return sum(F.cross_entropy(model(x), y).items() for x, y in parts)
+
+
+@wrong(STEP, "summed")
+def sums_over_examples(model, parts, optimizer):
+    optimizer.zero_grad()
+    total = 0.0
+    for x, y in parts:
+        loss = F.cross_entropy(model(x), y, reduction="sum")
+        loss.backward()
+        total += loss.item()
+    optimizer.step()
+    return total / sum(len(y) for _, y in parts)
+
+
+@wrong(STEP, "backward_twice")
+def a_growing_sum(model, parts, optimizer):
+    n, total = sum(len(y) for _, y in parts), 0
+    optimizer.zero_grad()
+    for x, y in parts:
+        total = total + F.cross_entropy(model(x), y) * len(y) / n
+        total.backward(retain_graph=True)
+    optimizer.step()
+    return total.item()
+
+
+@wrong(STEP, "clipped")
+def as_in_the_chapter(model, parts, optimizer):
+    n, total = sum(len(y) for _, y in parts), 0.0
+    optimizer.zero_grad()
+    for x, y in parts:
+        loss = F.cross_entropy(model(x), y) * len(y) / n
+        loss.backward()
+        total += loss.item()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return total
+
+
+@wrong(STEP, "softmax_twice")
+def probabilities_first(model, parts, optimizer):
+    n, total = sum(len(y) for _, y in parts), 0.0
+    optimizer.zero_grad()
+    for x, y in parts:
+        loss = F.cross_entropy(F.softmax(model(x), dim=1), y, reduction="sum") / n
+        loss.backward()
+        total += loss.item()
+    optimizer.step()
+    return total
+
+
+@wrong(STEP, "together")
 def all_at_once(model, parts, optimizer):
     x, y = (torch.cat(part) for part in zip(*parts, strict=True))
     loss = F.cross_entropy(model(x), y)
@@ -456,4 +667,5 @@ def says_the_last_part(model, parts, optimizer):
 def says_the_loss_afterwards(model, parts, optimizer):
     weighted_means(model, parts, optimizer)
     x, y = (torch.cat(part) for part in zip(*parts, strict=True))
-    return F.cross_entropy(model(x), y).item()
+    with torch.no_grad():
+        return F.cross_entropy(model(x), y).item()

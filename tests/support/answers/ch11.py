@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from answers import right, wrong
+from encoder_lib.pretrained import bert_names
 
 WRONG_VALUES = {
     "11.1": {"no_entrance": 384, "no_biases": 196, "weights_of_layers_only": 197, "no_norms": 293,
@@ -382,3 +383,84 @@ def no_name_for_the_entrance(name):
     parts = name.split(".")
     table = dict(PAIRS)
     return f"encoder.layer.{parts[2]}.{table['.'.join(parts[3:-1])]}.{parts[-1]}"
+
+
+# --- more of them ---------------------------------------------------------------------------------
+
+
+def longest_first(word, known):
+    found, start = [], 0
+    while start < len(word):
+        for end in range(len(word), start, -1):
+            piece = "##" * (start > 0) + word[start:end]
+            if piece in known:
+                found.append(piece)
+                start = end
+                break
+        else:
+            return None
+    return found
+
+
+@right("word_pieces")
+def asks_the_pieces(word, known):
+    """Looks for pieces in the set instead of looking up parts of the word."""
+    found, rest, mark = [], word, ""
+    while rest:
+        fits = [p for p in known if p.startswith("##") == bool(mark)]
+        fits = [p for p in fits if rest.startswith(p[len(mark) :])]
+        if not fits:
+            return ["[UNK]"]
+        found.append(max(fits, key=len))
+        rest, mark = rest[len(found[-1]) - len(mark) :], "##"
+    return tuple(found)
+
+
+@wrong("word_pieces", "unknown_otherwise")
+def nothing_for_unknown(word, known):
+    return longest_first(word, known) or []
+
+
+@wrong("word_pieces", "unknown_otherwise")
+def none_for_unknown(word, known):
+    return longest_first(word, known)
+
+
+@wrong("word_pieces", "length")
+def two_pieces_at_most(word, known):
+    for end in range(len(word), 0, -1):
+        if end == len(word) and word in known:
+            return [word]
+        if word[:end] in known and "##" + word[end:] in known:
+            return [word[:end], "##" + word[end:]]
+    return ["[UNK]"]
+
+
+def by_product(a, b):
+    return torch.einsum("id,jd->ij", a, b) / torch.outer(a.norm(dim=1), b.norm(dim=1))
+
+
+@wrong("cosine_similarity", "no_negative")
+def absolute(a, b):
+    return by_product(a, b).abs()
+
+
+@wrong("cosine_similarity", "angle")
+def angles(a, b):
+    return by_product(a, b).clamp(-1, 1).arccos()
+
+
+@wrong("cosine_similarity", "centred")
+def correlation(a, b):
+    return by_product(a - a.mean(1)[:, None], b - b.mean(1)[:, None])
+
+
+@wrong("checkpoint_name", "few_layers")
+def twelve_at_most(name):
+    table = {ours: theirs for theirs, ours in bert_names(10).items()}
+    return table[name]
+
+
+@wrong("checkpoint_name", "prefix")
+def with_the_model_in_front(name):
+    return "bert." + {ours: theirs for theirs, ours in bert_names(24).items()}[name]

@@ -316,3 +316,77 @@ def mixes_in_place(weights, kept):
         w *= 1 - kept
         w += kept * torch.eye(w.size(-1))
     return functools.reduce(lambda total, w: w.mean(1) @ total, weights[1:], weights[0].mean(1))
+
+
+# --- more of them ---------------------------------------------------------------------------------
+
+
+def places(keep_mask, offset):
+    at = torch.arange(keep_mask.size(1))
+    pair = at[None, :] - at[:, None] == offset
+    return pair & keep_mask[:, :, None] & keep_mask[:, None, :]
+
+
+@right("offset_share")
+def by_places(weights, keep_mask, offset):
+    pair = places(keep_mask, offset)
+    return (weights * pair[:, None]).sum((0, 2, 3)) / pair.sum()
+
+
+@wrong("offset_share", "around")
+def a_negative_index(weights, keep_mask, offset):
+    total, n = torch.zeros(weights.size(1)), 0
+    for b, real in enumerate(keep_mask):
+        for query in range(len(real)):
+            key = query + offset
+            if key < len(real) and real[query] and real[key]:
+                total, n = total + weights[b, :, query, key], n + 1
+    return total / n
+
+
+@wrong("offset_share", "both_sides")
+def distance(weights, keep_mask, offset):
+    pair = places(keep_mask, offset) | places(keep_mask, -offset)
+    return (weights * pair[:, None]).sum((0, 2, 3)) / pair.sum()
+
+
+@wrong("offset_share", "offset_fixed")
+def always_the_one_before(weights, keep_mask, offset):
+    return by_places(weights, keep_mask, -1)
+
+
+@wrong("offset_share", "edges_counted")
+def over_every_place(weights, keep_mask, offset):
+    return (weights * places(keep_mask, offset)[:, None]).sum((0, 2, 3)) / keep_mask.numel()
+
+
+@right("rollout")
+def product_at_once(weights, kept):
+    maps = kept * torch.eye(weights[0].size(-1)) + (1 - kept) * torch.stack(weights).mean(2)
+    total = maps[0]
+    for a in maps[1:]:
+        total = torch.einsum("bij,bjk->bik", a, total)
+    return total
+
+
+@wrong("rollout", "not_lessened")
+def adds_a_share(weights, kept):
+    eye = torch.eye(weights[0].size(-1))
+    total = eye
+    for w in weights:
+        a = w.mean(1) + kept * eye
+        total = a / a.sum(-1, keepdim=True) @ total
+    return total
+
+
+@wrong("rollout", "mixed_once")
+def mixed_behind(weights, kept):
+    total = torch.eye(weights[0].size(-1))
+    for w in weights:
+        total = w.mean(1) @ total
+    return kept * torch.eye(total.size(-1)) + (1 - kept) * total
+
+
+@wrong("rollout", "transposed")
+def columns_first(weights, kept):
+    return product_at_once(weights, kept).transpose(1, 2)

@@ -478,3 +478,9 @@ def looks_at_the_width(score, d_k):
 @wrong(SCALE, "luck")
 def sixteen_numbers(score, d_k):
     return 0.75 < variance(score, d_k, 4) < 1.35
+
+
+@wrong(PADDING, "raised")
+def has_a_typo(model, x, keep):
+    """An error is no sign of a test that asks nothing."""
+    return modell(x, keep)  # noqa: F821
