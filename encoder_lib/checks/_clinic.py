@@ -105,8 +105,8 @@ LEFT_TO_LUCK = Misconception("luck", LUCK, signs=leaves_to_luck)
 
 def never_asks(name):
     """The misconception of a test that never calls what it is to test."""
-    return Misconception("never_asks", f"Your test never calls {name}, so its verdict cannot "
-                         "depend on it.", signs=lambda e: e.answers() and not any(e.f.seen))  # fmt: skip
+    text = f"Your test never calls {name}, so its verdict cannot depend on it."
+    return Misconception("never_asks", text, signs=lambda e: e.answers() and not any(e.f.seen))
 
 
 def verdicts(healthy, wrong=(), always=None):

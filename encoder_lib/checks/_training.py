@@ -599,9 +599,9 @@ def step_notes(evidence):
     return tuple(found)
 
 
-def in_parts(draw, *lengths):
-    """(weight (C, D), bias (C,), a gradient left over (C, D), parts)."""
-    parts = [(draw.normal(n, 4), draw.integers(0, 3, n)) for n in lengths]
+def in_parts(draw, *lengths, loud=1.0):
+    """(weight (C, D), bias (C,), a gradient left over (C, D), parts); loud: long gradients."""
+    parts = [(loud * draw.normal(n, 4), draw.integers(0, 3, n)) for n in lengths]
     return draw.normal(3, 4), draw.normal(3), draw.normal(3, 4), parts
 
 
@@ -625,6 +625,6 @@ accumulated_step = Checker(
         Case("two parts of different sizes", lambda draw: in_parts(draw, 6, 2)),
         Case("three parts", lambda draw: in_parts(draw, 1, 5, 3)),
         Case("one part: an ordinary step", lambda draw: in_parts(draw, 5)),
-        Case("two equal parts", lambda draw: in_parts(draw, 4, 4)),
+        Case("two equal parts", lambda draw: in_parts(draw, 4, 4, loud=8.0)),
     ),
 )

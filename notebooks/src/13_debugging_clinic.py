@@ -1387,7 +1387,7 @@ checks.answer("13.1", answer)
 #
 # </details>
 #
-# > **Exercise 13.4** (difficulty 2 of 5, 15 min, implement). `check_padding_invariance` appends padding. Write a test that leaves the shape alone and changes what **stands** in the padding: `my_padding_test(model, x, keep)`, where `model(x, keep)` turns features `x` (B, L, D) into (B, L, D), and `keep` (B, L) is True for real tokens, some of which are followed by padding. It returns True when the padding's content does not matter to the real tokens, else False. (A test that raises an `AssertionError` instead of returning False will do as well.) Some of the models have dropout and come in training mode, and one leaks only about 0.001. Leave `x` and the model as they were.
+# > **Exercise 13.4** (difficulty 2 of 5, 15 min, implement). `check_padding_invariance` appends padding. Write a test that leaves the shape alone and changes what **stands** in the padding: `my_padding_test(model, x, keep)`, where `model(x, keep)` turns features `x` (B, L, D) into (B, L, D), and `keep` (B, L) is True for real tokens, some of which are followed by padding. It returns True when no part of the padding matters to any real token, else False. (A test that raises an `AssertionError` instead of returning False will do as well.) Some of the models have dropout and come in training mode, and one leaks only about 0.001. Leave `x` and the model as they were.
 
 # %% tags=["exercise"]
 def my_padding_test(model, x, keep):
@@ -1424,7 +1424,7 @@ checks.padding_invariant(my_padding_test)
 #
 # </details>
 #
-# > **Exercise 13.5** (difficulty 3 of 5, 15 min, implement). Write `my_leak_test(model, x, keep)`, arguments as before, that returns True when **no** text of the batch has an effect on **any** other. Test the model in the mode in which it comes; nothing here has dropout. A leak may have a direction, from the first text to the others or back, and it may be as small as 0.0005. Which patient of this chapter fails it in training mode, and in no other?
+# > **Exercise 13.5** (difficulty 3 of 5, 15 min, implement). Write `my_leak_test(model, x, keep)`, arguments as before, that returns True when **no** text of the batch has an effect on **any** other. Test the model in the mode in which it comes; nothing here has dropout. A leak may have a direction, from one text to another and not back, and it may be as small as 0.0005. Which patient of this chapter fails it in training mode, and in no other?
 
 # %% tags=["exercise"]
 def my_leak_test(model, x, keep):

@@ -105,7 +105,7 @@ def code_leaks(copy, chapter):
         secret = secret_statements(exercise)
         for cell in copy.cells:
             shown = known([cell]) - (set() if defines(cell, exercise.target) else public)
-            found += [f"solution of {exercise.number}: {secret[f]}" for f in shown & set(secret)]
+            found += [f"solution: {exercise.number} {secret[f]}" for f in shown & set(secret)]
     return found
 
 

@@ -308,7 +308,7 @@ def test_the_feedback_loads_nothing_and_stays_in_its_boxes(graded, made):
             for screen in ({"width": 1280, "height": 800}, {"width": 390, "height": 800}):
                 with Visit(browser, path.as_uri(), viewport=screen) as visit:
                     page = visit.page
-                    page.wait_for_function("document.querySelector('mjx-container') != null")
+                    page.evaluate("MathJax.startup.promise.then(() => true)")
                     assert (visit.errors, visit.failed, visit.external) == ([], [], [])
                     assert page.evaluate(SPILLS) == []
                     assert page.evaluate("document.documentElement.scrollWidth") <= screen["width"]
