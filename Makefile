@@ -4,6 +4,7 @@
 ## make notebooks            execute notebooks/src and store the outputs (ONLY=01 for one)
 ## make course               write course/: student and instructor copies, nbgrader, slides
 ## make parity               run the parity tests and store their numbers as book/parity.md
+## make teach                bring the pages for teachers into agreement with the chapters
 ## make publish-to URL=...   set the repository's address everywhere it stands
 ## make clean                remove what was built; .venv stays
 ##
@@ -25,7 +26,7 @@ export OMP_NUM_THREADS := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help book test lab notebooks course parity publish-to clean reinstall
+.PHONY: help book test lab notebooks course parity teach publish-to clean reinstall
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
@@ -76,6 +77,9 @@ course: $(STAMP)
 
 parity: $(STAMP)
 	$(VENV_PYTHON) tools/parity.py
+
+teach: $(STAMP)
+	$(VENV_PYTHON) tools/teaching.py
 
 publish-to: $(STAMP)
 	@$(VENV_PYTHON) tools/publish.py "$$URL"

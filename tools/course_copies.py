@@ -103,8 +103,8 @@ def diagnoses(exercise: Exercise) -> list[str]:
     checks = importlib.import_module("encoder_lib.checks")
     if exercise.checker == "answer":
         number = ast.literal_eval(exercises.checker_call(exercise).args[0])
-        if number in checks.answers():
-            return [wrong["diagnosis"] for wrong in checks.answers()[number].get("wrong", [])]
+        if number in checks.ANSWERS:
+            return [wrong["diagnosis"] for wrong in checks.ANSWERS[number].get("wrong", [])]
     elif exercise.checker in checks.EXERCISES:
         ideas = checks.EXERCISES[exercise.checker].misconceptions
         return list(dict.fromkeys(idea.diagnosis for idea in ideas if "+" not in idea.key))

@@ -272,7 +272,7 @@ def wrong_answers() -> str:
     """The whole page."""
     hints = tomllib.loads((TEACH / "hints.toml").read_text("utf-8"))
     sections = {c.number: by_code(name, hints) for name, c in checks.EXERCISES.items()}
-    sections |= {number: by_answer(number, e) for number, e in checks.answers().items()}
+    sections |= {number: by_answer(number, e) for number, e in checks.ANSWERS.items()}
     lines, open_chapter = [], ""
     for number in sorted(sections, key=lambda n: [int(part) for part in n.split(".")]):
         chapter = chapters()[f"{int(number.split('.')[0]):02d}"]

@@ -14,7 +14,7 @@ from importlib import resources
 import torch
 
 from encoder_lib.checks._learner import is_stub, kind
-from encoder_lib.checks._report import FAILED, NOT_ATTEMPTED, PASSED, Report
+from encoder_lib.checks.report import FAILED, NOT_ATTEMPTED, PASSED, Report
 
 
 def canonical(value, digits):

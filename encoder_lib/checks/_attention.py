@@ -12,8 +12,8 @@ from encoder_lib.checks._attend import WRONG_STEPS, Steps, attend, filled, said,
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._compare import apart
 from encoder_lib.checks._learner import NotAttempted, Trouble, answer, as_function, copied
-from encoder_lib.checks._report import Misconception
 from encoder_lib.checks._softmax import softmax, softmax_backward
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["scaled_dot_product_attention", "softmax", "softmax_backward"]
 

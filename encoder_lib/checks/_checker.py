@@ -14,7 +14,7 @@ from encoder_lib.checks._learner import (
     kind,
     sentence,
 )
-from encoder_lib.checks._report import FAILED, NOT_ATTEMPTED, PASSED, Misconception, Report
+from encoder_lib.checks.report import FAILED, NOT_ATTEMPTED, PASSED, Misconception, Report
 
 __all__ = ["Case", "Checker", "Evidence", "Trial"]
 

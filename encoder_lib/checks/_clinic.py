@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._compare import apart, plain
 from encoder_lib.checks._learner import NotAttempted, Trouble, answer, as_function
-from encoder_lib.checks._report import Misconception
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["finds_wrong_scale", "padding_invariant", "texts_do_not_leak"]
 

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import Trouble, answer, call, kind, made
-from encoder_lib.checks._report import Misconception
 from encoder_lib.checks._weights import MAPS, own_name, set_by_name
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["feed_forward", "gelu_slope"]
 

@@ -17,8 +17,8 @@ from encoder_lib.checks._attention import (
 )
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import Trouble, call, kind, made
-from encoder_lib.checks._report import Misconception
 from encoder_lib.checks._weights import bare_maps, has_bias, own_name, parts, set_by_name
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["head_contributions", "merge_heads", "multi_head_attention", "split_heads"]
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from encoder_lib.attention import MultiHeadAttention
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import Trouble, answer, as_function, kind, made
-from encoder_lib.checks._report import Misconception
+from encoder_lib.checks.report import Misconception
 from encoder_lib.feed_forward import FeedForward
 from encoder_lib.normalization import LayerNorm
 

@@ -7,7 +7,7 @@ import torch
 
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import as_function
-from encoder_lib.checks._report import Misconception
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["additive_mask", "causal_mask", "left_keep_mask", "masked_softmax"]
 

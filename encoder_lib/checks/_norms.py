@@ -8,7 +8,7 @@ import torch
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._compare import apart
 from encoder_lib.checks._learner import NotAttempted, Trouble, as_function
-from encoder_lib.checks._report import Misconception
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["layer_norm", "layer_norm_backward", "rms_norm"]
 

@@ -4,8 +4,8 @@ import torch
 
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import Trouble, as_function, call
-from encoder_lib.checks._report import Misconception
 from encoder_lib.checks._start import one_or_two
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["add_positions", "shift_matrix", "sinusoidal_table"]
 

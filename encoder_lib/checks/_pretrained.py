@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import Trouble, as_function
-from encoder_lib.checks._report import Misconception
+from encoder_lib.checks.report import Misconception
 from encoder_lib.pretrained import LAYER_NAMES, bert_names
 
 __all__ = ["checkpoint_name", "cosine_similarity", "word_pieces"]

@@ -6,7 +6,7 @@ import math
 import torch
 
 from encoder_lib.checks._checker import Case, Checker
-from encoder_lib.checks._report import Misconception
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["softmax", "softmax_backward"]
 

@@ -10,7 +10,7 @@ from torch import nn
 from encoder_lib.checks._attention import takes
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import NotAttempted, Trouble, answer, made
-from encoder_lib.checks._report import Misconception
+from encoder_lib.checks.report import Misconception
 from encoder_lib.encoder import masked_max, masked_mean
 from encoder_lib.normalization import LayerNorm
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import as_function
-from encoder_lib.checks._report import Misconception
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["majority_baseline", "parameter_count"]
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from encoder_lib.checks._checker import Case, Checker
 from encoder_lib.checks._learner import Trouble, as_function
-from encoder_lib.checks._report import Misconception
+from encoder_lib.checks.report import Misconception
 
 __all__ = ["accumulated_step", "clip_gradients", "token_accuracy", "warmup_rate"]
 

@@ -21,6 +21,7 @@ import exercises
 import lints
 import notebooks
 from encoder_lib import checks
+from encoder_lib.checks.report import Report
 
 NAMES = notebooks.names()
 KINDS = {"predict", "implement", "break", "prove", "explore"}
@@ -136,7 +137,7 @@ def wrong_values(number):
 
 @pytest.mark.parametrize("exercise", **by_number(ANSWERS))
 def test_a_checked_answer_is_right_and_wrong_ones_are_named(exercise):
-    entry = checks.answers()[exercise.number]
+    entry = checks.ANSWERS[exercise.number]
     namespace, _ = run(exercise.answer)
     assert checks.answer(exercise.number, namespace["answer"]).passed
     wrong = wrong_values(exercise.number)
@@ -149,12 +150,12 @@ def test_a_checked_answer_is_right_and_wrong_ones_are_named(exercise):
 
 
 def test_every_checked_answer_has_its_exercise():
-    assert sorted(checks.answers()) == sorted(exercise.number for exercise in ANSWERS)
+    assert sorted(checks.ANSWERS) == sorted(exercise.number for exercise in ANSWERS)
 
 
 @pytest.mark.parametrize("value", [None, ...])
 def test_an_answer_that_is_missing_is_not_attempted(value):
-    number = next(iter(checks.answers()))
+    number = next(iter(checks.ANSWERS))
     assert checks.answer(number, value).status == "not attempted yet"
 
 
@@ -162,15 +163,15 @@ def test_an_answer_that_is_missing_is_not_attempted(value):
     "value", ["x", [], {}, object(), float("nan"), torch.ones(3), 10**400, b""]
 )
 def test_an_answer_of_any_kind_gets_a_report(value):
-    for number in (*checks.answers(), "99.9", 3, None, value if isinstance(value, str) else []):
+    for number in (*checks.ANSWERS, "99.9", 3, None, value if isinstance(value, str) else []):
         report = checks.answer(number, value)
-        assert isinstance(report, checks.Report) and not report.passed
+        assert isinstance(report, Report) and not report.passed
 
 
 def test_answers_do_not_stand_in_the_package_in_clear_text():
     for exercise in ANSWERS:
         namespace, _ = run(exercise.answer)
-        entry = {k: v for k, v in checks.answers()[exercise.number].items() if k != "asks"}
+        entry = {k: v for k, v in checks.ANSWERS[exercise.number].items() if k != "asks"}
         assert not re.search(rf"(?<![\w.]){re.escape(str(namespace['answer']))}(?![\w.])",
                              entry["name"])  # fmt: skip
 

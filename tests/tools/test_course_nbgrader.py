@@ -271,7 +271,7 @@ def feedback_path(made, name, student):
 def diagnosis(exercise, key):
     """The first sentence of what the check says about a misconception."""
     if exercise.checker == "answer":
-        known = checks.answers()[exercise.number]["wrong"]
+        known = checks.ANSWERS[exercise.number]["wrong"]
         said = {idea["key"]: idea["diagnosis"] for idea in known}[key]
     else:
         ideas = checks.EXERCISES[exercise.checker].misconceptions

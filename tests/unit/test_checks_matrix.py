@@ -1,7 +1,7 @@
 """The mutation matrix: right attention, two other layouts, twenty mistakes, in learners' spellings.
 
-``mutants.py`` builds the same mistakes into the library's class. Here they stand in a class of their
-own, as a learner writes one, with each of the usual ways of ruling a key out and of returning.
+``mutants.py`` builds the same mistakes into the library's class. Here they stand in a class of
+their own, as a learner writes one, with each usual way of ruling a key out and of returning.
 """
 
 import itertools

@@ -20,6 +20,8 @@ class Misconception:
         form: a function, or several, that make the mistake.
         signs: function of the evidence.
         reread: heading to reread, where it is another than the exercise's.
+
+    Raises: nothing; it is a record.
     """
 
     key: str
@@ -40,7 +42,7 @@ class Report:
 
     ``misconception`` is the key of what was recognised, ``diagnosis`` the sentence about it,
     ``expected`` and ``got`` one small row; ``checked`` says what was compared, ``notes`` what is
-    worth knowing about a right answer.
+    worth knowing about a right answer. Raises nothing; it is a record.
     """
 
     exercise: str
@@ -66,15 +68,16 @@ class Report:
     def __repr__(self) -> str:
         lines = [f"Exercise {self.exercise}, {self.name}: {self.status}"]
         if self.passed:
-            lines[0] += f" ({len(self.checked)} public checks; there are no hidden ones)"
+            n = len(self.checked)
+            lines[0] += f" ({n} public check{'s' * (n > 1)}; there are no hidden ones)"
             lines += [f"  + {what}" for what in self.checked]
         elif self.diagnosis != self.status:
             lines.append(f"  {self.diagnosis}")
         lines += [f"  note: {note}" for note in self.notes]
         if self.where:
             lines.append(f"  seen: {self.where}")
-        if self.expected or self.got:
-            lines += [f"  expected  {self.expected}", f"  got       {self.got}"]
+        lines += [f"  expected  {self.expected}"] if self.expected else []
+        lines += [f"  got       {self.got}"] if self.got else []
         if self.reread:
             lines.append(f"  reread: {self.reread}")
         return "\n".join(lines)
