@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from importlib.resources import files
-from types import SimpleNamespace
 import torch
 import matplotlib.pyplot as plt
 from torch import nn
@@ -658,7 +657,8 @@ as_they_come = accuracy_on(model, end_ids[2], test_labels)
 by_length = accuracy_on(model, [end_ids[2][i] for i in rows], test_labels[rows])
 print(f"without a mask: as they come {as_they_come:.3f}, sorted by length {by_length:.3f}")
 assert by_length > as_they_come
-#
+
+# %% [markdown]
 # ## A task without order
 #
 # Positions were worth most because the gap task is about places. A definition is about words: *a person who enjoys reading* defines a person in any order. Twelve kinds of thing, the same code.
@@ -937,6 +937,9 @@ letter_alone = sum(usual[a].most_common(1)[0][0] == b for a, b in pairs) / len(p
 # And the rival with help: it sees three letters on either side and adds up their votes.
 
 # %%
+from types import SimpleNamespace
+
+
 def around(word, i, radius=3):
     padded = "-" * radius + word + "-" * radius
     return " ".join(f"{k}{padded[i + k]}" for k in range(2 * radius + 1))
