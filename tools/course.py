@@ -41,11 +41,21 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text, "utf-8")
 
 
+def clear(course: Path, names: list[str]) -> None:
+    """Remove the named chapters' older files and what belongs to no chapter of the book.
+
+    Other chapters stay, and so do the gradebook and what somebody handed in.
+    """
+    others = set(notebooks.names()) - set(names)
+    for path in [path for part in WRITTEN for path in (course / part).glob("*")]:
+        if path.name.split(".")[0] in others:
+            continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def make(chapters: dict[str, NotebookNode], course: Path) -> None:
-    """Write the four parts of the course into ``course``, in place of older ones. What somebody
-    handed in and the gradebook stay."""
-    for part in WRITTEN:
-        shutil.rmtree(course / part, ignore_errors=True)
+    """Write the four parts of the course into ``course``, in place of older ones."""
+    clear(course, list(chapters))
     for kind, copy in (
         ("student", course_copies.student),
         ("instructor", course_copies.instructor),

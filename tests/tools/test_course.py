@@ -235,6 +235,15 @@ def test_the_command_leaves_foreign_files_alone(tmp_path):
     assert "mine.txt" in files and "slides/old.html" not in files
 
 
+def test_one_chapter_leaves_the_others(tmp_path):
+    before = run(tmp_path, "03", "08")
+    (tmp_path / "student" / f"{NAMES[3]}.ipynb").write_text("older")
+    after = run(tmp_path, "03")
+    assert sorted(after) == sorted(before)
+    assert after[f"student/{NAMES[3]}.ipynb"] == before[f"student/{NAMES[3]}.ipynb"]
+    assert any("08" in path for path in after)
+
+
 def test_what_was_handed_in_stays(tmp_path):
     kept = [tmp_path / "nbgrader" / name for name in ("gradebook.db", "submitted/ada/x.ipynb")]
     old = tmp_path / "nbgrader/source/old/old.ipynb"
