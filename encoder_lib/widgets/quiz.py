@@ -95,6 +95,9 @@ def parse_quiz(source, name) -> Quiz:
 def _question(table, where):
     _keys(table, ("ask", "reread", "options"), where)
     ask, reread = _text(table, "ask", where), _text(table, "reread", where)
+    if re.search("[\"']", reread):  # the site sets curly ones, and the link finds no such heading
+        raise ValueError(f"{where}: reread must name a heading without quotation marks or "
+                         f"apostrophes, got {reread!r}")  # fmt: skip
     tables = _tables(table, "options", where, OPTIONS)
     options = tuple(_option(each, f"{where}, option {n}") for n, each in enumerate(tables, 1))
     _differ([option.text for option in options], "text", where)

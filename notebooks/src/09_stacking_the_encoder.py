@@ -382,7 +382,7 @@ for norm, padded, training in cases:
 print(len(cases), "cases agree: 1e-5 in float32, 1e-10 in float64")
 
 # %% [markdown]
-# ## Three traps in torch's stack
+# ## Three traps in the stack of torch
 #
 # **It starts with identical layers.** `nn.TransformerEncoder` takes one layer and copies it, weights included.
 

@@ -83,6 +83,7 @@ def changed(old, new):
     [
         (without('ask = "Question 1?"\n'), "question 1: ask must be text that is not empty"),
         (changed('"Section 1"', '" "'), "question 1: reread must be text that is not empty"),
+        (changed('"Section 1"', '"Torch\'s stack"'), "question 1: reread .* apostrophes, got"),
         (changed('"Option 1."', '""'), "question 1, option 2: text must be text .* got ''"),
         (changed('"Option 1."', "7"), "question 1, option 2: text must be text .* got 7"),
         (without('why = "Reason 1-0, in five words."'), "question 1, option 1: why must be text"),
