@@ -28,12 +28,6 @@ CLEAR = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' width='9' he
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with chromium_or_skip() as chromium:
-        yield chromium
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("pages")
 

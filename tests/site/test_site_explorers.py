@@ -14,7 +14,6 @@ from site_browser import (
     PHONE,
     Visit,
     axe_faults,
-    chromium_or_skip,
     overflow,
     served,
     set_theme,
@@ -54,12 +53,6 @@ MEASURED = {
     }
     for norm, power in (("post", 0), ("pre", -0.5))
 }
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium_or_skip() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from site_browser import (
     PHONE,
     Visit,
     axe_faults,
-    chromium_or_skip,
     dark_figures,
     external_loads,
     missing_alt,
@@ -54,12 +53,6 @@ def site(tmp_path_factory):
 def address(site):
     with served(site) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium_or_skip() as chromium:
-        yield chromium
 
 
 # What a narrow screen changes: what scrolls, what is hidden, how large a target is.

@@ -11,7 +11,6 @@ from site_browser import (
     PHONE,
     Visit,
     axe_faults,
-    chromium_or_skip,
     overflow,
     served,
     set_theme,
@@ -28,12 +27,6 @@ HEAD += '<meta name="viewport" content="width=device-width">'
 LOADED = load_quiz(3)
 COUNT = len(LOADED.questions)
 HEADINGS = list(dict.fromkeys(each.reread for each in LOADED.questions))
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium_or_skip() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")

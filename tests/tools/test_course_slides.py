@@ -8,7 +8,7 @@ import struct
 
 import nbformat
 import pytest
-from site_browser import Visit, axe_faults, chromium_or_skip, external_in_html, raw_maths
+from site_browser import Visit, axe_faults, external_in_html, raw_maths
 
 import course
 import course_slides
@@ -307,12 +307,6 @@ def test_scripts_and_text_cannot_end_the_page():
 
 
 # --- in the browser -------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium_or_skip() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")
